@@ -1,0 +1,1 @@
+"""The pure centre of Lakeshore: rules, messages and actors, without I/O."""

@@ -1,0 +1,266 @@
+"""The few things the runtime needs of an event loop, done directly on asyncio and on trio.
+
+A one-shot wait through `Parker` costs about half of an `anyio.Event`, and a callback costs no task
+switch; everything that waits in some other way uses anyio.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Parker(Protocol[T]):
+    """One wait for one value."""
+
+    def set(self, value: T) -> None:
+        """End the wait. A second time, or after a cancel, it does nothing."""
+        ...
+
+    async def wait(self) -> T:
+        """Wait for the value. Cancelling is fine."""
+        ...
+
+
+class Timed(Protocol):
+    """A callback that is due later."""
+
+    def cancel(self) -> None:
+        """Don't call it."""
+        ...
+
+
+class Backend(Protocol):
+    """A running event loop."""
+
+    name: str
+
+    def now(self) -> float:
+        """The loop's clock, seconds."""
+        ...
+
+    def parker(self) -> Parker[Any]:
+        """A fresh one-shot wait."""
+        ...
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call back in the next turn of this loop; only from its own thread."""
+        ...
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timed:
+        """Call back after `seconds`; only from its own thread."""
+        ...
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call back in this loop, from any thread. RuntimeError once the loop has ended."""
+        ...
+
+    async def serve(self) -> None:
+        """Must run in a task while `soon` and `later` are used; ends when cancelled."""
+        ...
+
+
+class _AsyncioParker(Generic[T]):
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def set(self, value: T) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+
+    async def wait(self) -> T:
+        return await self._future
+
+
+class AsyncioBackend:
+    """The running asyncio loop."""
+
+    name = "asyncio"
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._forever = asyncio.Event
+        self.now = self._loop.time
+        self.post = self._loop.call_soon_threadsafe
+        self.soon = self._loop.call_soon
+
+    def parker(self) -> Parker[Any]:
+        """A future."""
+        return _AsyncioParker(self._loop.create_future())
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timed:
+        """The loop's own timer."""
+        return self._loop.call_later(seconds, call)
+
+    async def serve(self) -> None:
+        """Nothing to do: the loop calls back by itself."""
+        await self._forever().wait()
+
+
+class _TrioParker(Generic[T]):
+    __slots__ = ("_done", "_task", "_trio", "_value")
+
+    def __init__(self, trio: Any) -> None:
+        self._trio, self._task, self._done = trio, None, False
+        self._value: Any = None
+
+    def set(self, value: T) -> None:
+        if not self._done:
+            self._done, self._value = True, value
+            task, self._task = self._task, None
+            if task is not None:
+                self._trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> T:
+        lowlevel = self._trio.lowlevel
+        if not self._done:
+            self._task = lowlevel.current_task()
+
+            def abort(_: Any) -> Any:
+                self._task, self._done = None, True
+                return lowlevel.Abort.SUCCEEDED
+
+            await lowlevel.wait_task_rescheduled(abort)
+        return self._value
+
+
+class _TrioTimed:
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None] | None) -> None:
+        self.call = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class TrioBackend:
+    """The running trio loop. `soon` and `later` are served by two tasks inside `serve`."""
+
+    name = "trio"
+
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        token = trio.lowlevel.current_trio_token()
+        self.now = trio.current_time
+        self._token = token
+        self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, _TrioTimed]] = []
+        self._count = 0
+        self._idle: _TrioParker[None] | None = None
+        self._asleep: _TrioParker[None] | None = None
+        self._sleeps_until = float("inf")
+
+    def parker(self) -> Parker[Any]:
+        """A task reschedule."""
+        return _TrioParker(self._trio)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Trio's own way in from threads."""
+        try:
+            self._token.run_sync_soon(call)
+        except self._trio.RunFinishedError as error:
+            raise RuntimeError("the event loop has ended") from error
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Called by the serving task."""
+        self._calls.append(call)
+        if self._idle is not None:
+            self._idle.set(None)
+            self._idle = None
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timed:
+        """Called by the timer task."""
+        self._count += 1
+        when, timed = self.now() + seconds, _TrioTimed(call)
+        heapq.heappush(self._timers, (when, self._count, timed))
+        if when < self._sleeps_until and self._asleep is not None:
+            self._asleep.set(None)
+            self._asleep = None
+        return timed
+
+    async def serve(self) -> None:
+        """Call back until cancelled."""
+        async with self._trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_time)
+            calls = self._calls
+            while True:
+                if not calls:
+                    self._idle = _TrioParker(self._trio)
+                    await self._idle.wait()
+                for _ in range(len(calls)):
+                    calls.popleft()()
+                if calls:
+                    await self._trio.lowlevel.checkpoint()
+
+    async def _keep_time(self) -> None:
+        while True:
+            timers = self._timers
+            while timers and (timers[0][2].call is None or timers[0][0] <= self.now()):
+                call = heapq.heappop(timers)[2].call
+                if call is not None:
+                    call()
+            self._sleeps_until = timers[0][0] if timers else float("inf")
+            self._asleep = _TrioParker(self._trio)
+            with self._trio.CancelScope(deadline=self._sleeps_until):
+                await self._asleep.wait()
+
+
+def current_backend() -> Backend:
+    """The event loop that runs in this thread.
+
+    Raises: RuntimeError where none runs.
+    """
+    name = running_loop()
+    if not name:
+        raise RuntimeError("no event loop runs here: call this from a coroutine")
+    return TrioBackend() if name == "trio" else AsyncioBackend()
+
+
+def running_loop() -> str:
+    """ "asyncio" or "trio" where such a loop runs in this thread, else empty."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return "trio"
+    asyncio = sys.modules.get("asyncio")
+    return "asyncio" if asyncio is not None and asyncio._get_running_loop() is not None else ""
+
+
+class Lane(Generic[T]):
+    """Items from any thread to a function on one loop, in order, one wake-up for many.
+
+    Args:
+        post: the loop's `Backend.post`.
+        target: called on the loop with each item.
+    """
+
+    __slots__ = ("_items", "_post", "_scheduled", "_target")
+
+    def __init__(self, post: Callable[[Callable[[], None]], Any], target: Callable[[T], None]) -> None:
+        self._post, self._target = post, target
+        self._items: deque[T] = deque()
+        self._scheduled = False
+
+    def put(self, item: T) -> None:
+        """Hand over one item. RuntimeError once the loop has ended."""
+        self._items.append(item)
+        if not self._scheduled:
+            self._scheduled = True
+            self._post(self._drain)
+
+    def _drain(self) -> None:
+        self._scheduled = False  # before looking: what comes later schedules anew
+        items, target = self._items, self._target
+        while items:
+            target(items.popleft())

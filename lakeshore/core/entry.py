@@ -1,0 +1,129 @@
+"""A live invocation as its queue holds it, and the rows and answers made from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from .messages import Outcome
+from .rows import Attempt, Call, Failure, InvocationRow, Record
+from .states import State
+
+if TYPE_CHECKING:
+    from .journal import Journal
+    from .member import Member
+
+INLINE = 1024  # bytes of arguments or of a result that live in the row; larger ones are blobs
+
+
+class Entry(Struct, gc=False):
+    """Changes in place; each commit writes a frozen row of it. Times with `_at` are monotonic,
+    the others wall-clock seconds."""
+
+    id: bytes
+    place: int
+    call: Call
+    submitted: float
+    priority: float = 0.0
+    state: State = State.QUEUED
+    args: bytes | None = None
+    args_size: int = 0
+    ready: float | None = None
+    ready_at: float = 0.0
+    deadline: float | None = None
+    attempt: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    retries: int = 0
+    losses: int = 0
+    killing: bool = False
+    ended: float | None = None
+    result: bytes | None = None
+    error: Failure | None = None
+    reason: str | None = None
+    queue: Any = None  # the queue actor that owns it
+    stored: bool = False  # its first row has been put
+    retrying: bool = False  # waits for a retry delay, not for the submitter's own
+    member: Member | None = None
+    journal: Journal | None = None
+    waiters: list[tuple[Any, int]] | None = None
+    killers: list[tuple[Any, int]] | None = None
+    pinned: Member | None = None  # a `once` worker that follows it through its retries
+
+    def row(self, namespace: str, queue: bytes) -> InvocationRow:
+        """What to store now."""
+        attempts, result = self.attempts, self.result
+        journal = self.journal
+        return InvocationRow(
+            namespace,
+            self.id,
+            queue,
+            self.state,
+            self.place,
+            attempts[-1].worker if attempts else None,
+            self.call,
+            Record(
+                self.submitted,
+                self.priority,
+                self.ready,
+                self.deadline,
+                self.attempt,
+                attempts,
+                self.retries,
+                self.losses,
+                self.killing,
+                self.ended,
+                result if result is None or len(result) <= INLINE else None,
+                self.error,
+                self.reason,
+                0 if journal is None else journal.next_seq,
+            ),
+        )
+
+    def outcome(self, req: int) -> Outcome:
+        """The answer to a wait, once terminal."""
+        return Outcome(req, self.id, self.state, self.attempt, self.result, self.error, self.reason)
+
+    def open_attempt(self, worker: bytes, pid: int, now: float) -> None:
+        """A worker claims it."""
+        self.attempt += 1
+        self.attempts = (*self.attempts, Attempt(self.attempt, worker, now, pid=pid))
+
+    def close_attempt(self, outcome: str, reason: str | None, now: float) -> None:
+        """The running attempt is over."""
+        last = self.attempts[-1]
+        self.attempts = (
+            *self.attempts[:-1],
+            Attempt(last.number, last.worker, last.started_at, now, outcome, reason, last.pid),
+        )
+
+
+def entry_of(row: InvocationRow) -> Entry:
+    """A stored row, live again."""
+    record = row.record
+    args = row.call.args
+    return Entry(
+        row.id,
+        row.place,
+        row.call,
+        record.submitted_at,
+        record.priority,
+        row.state,
+        args,
+        0 if args is None else len(args),
+        record.ready_at,
+        0.0,
+        record.deadline,
+        record.attempt,
+        record.attempts,
+        record.retries,
+        record.losses,
+        record.killing,
+        stored=True,
+    )
+
+
+def outcome_of(row: InvocationRow, req: int, result: bytes | None) -> Outcome:
+    """The answer to a wait for a stored terminal row."""
+    record = row.record
+    return Outcome(req, row.id, row.state, record.attempt, result, record.error, record.reason)

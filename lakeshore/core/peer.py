@@ -1,0 +1,169 @@
+"""A head's end of one link: it knows where each request belongs and what is still open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .actor import Actor
+from .engine import Engine
+from .member import Member
+from .messages import (
+    AddQueue,
+    Began,
+    Blocked,
+    BulkCancel,
+    Bye,
+    Chunk,
+    CloseTopic,
+    Credit,
+    Drain,
+    Drop,
+    Ended,
+    Follow,
+    FollowTopic,
+    Frames,
+    GaveBack,
+    Get,
+    Hello,
+    Kept,
+    Kill,
+    ListJobs,
+    ListQueues,
+    ListTopics,
+    ListWorkers,
+    PatchQueue,
+    Post,
+    PruneJobs,
+    QueueStats,
+    RemoveQueue,
+    RemoveTopic,
+    Retry,
+    ShiftQueue,
+    ShowQueue,
+    StreamEnd,
+    StreamGap,
+    Submit,
+    SubmitMany,
+    Turn,
+    Wait,
+    Why,
+)
+from .notes import Gone, Parked
+from .ports import Link
+from .space import Space
+
+_STAYS_OPEN = frozenset({Blocked, Turn, Chunk, StreamEnd, StreamGap})  # a stream ends with its Drop
+
+
+class Wire:
+    """The outlet of a link."""
+
+    __slots__ = ("deliver",)
+
+    def __init__(self, link: Link) -> None:
+        self.deliver: Callable[[Any], None] = link.send
+
+
+class Peer:
+    """Routes what one client or worker sends to the actor that owns the matter.
+
+    Args:
+        space: the namespace this peer may see; no other can be reached through it.
+    """
+
+    def __init__(self, engine: Engine, space: Space, link: Link) -> None:
+        self.engine, self.space, self.link = engine, space, link
+        self.open: dict[int, Actor] = {}
+        self.member: Member | None = None
+        to = self._to
+        self._routes: dict[type, Callable[[Any], None]] = {
+            Submit: self._submit,
+            SubmitMany: self._submit_many,
+            Wait: self._by_id,
+            Follow: self._by_id,
+            Get: self._by_id,
+            Why: self._by_id,
+            Kill: self._by_id,
+            Retry: self._by_id,
+            Credit: self._to_open,
+            Drop: self._drop,
+            Hello: self._hello,
+            **dict.fromkeys((ListJobs, PruneJobs), to(space.archive)),
+            **dict.fromkeys((Post, CloseTopic, ListTopics, RemoveTopic), to(space.topics)),
+            FollowTopic: self._follow_topic,
+            **dict.fromkeys((AddQueue, ListQueues, ShowQueue, PatchQueue, ShiftQueue), to(space)),
+            **dict.fromkeys((RemoveQueue, QueueStats, BulkCancel, ListWorkers), to(space)),
+            **dict.fromkeys((Ended, Frames, Began, Kept, GaveBack, Drain, Bye), self._to_member),
+        }
+
+    def receive(self, message: Any) -> None:
+        """Take one message off the link."""
+        self._routes[type(message)](message)
+
+    def deliver(self, message: Any) -> None:
+        """As an outlet: answer the peer."""
+        if type(message) not in _STAYS_OPEN:
+            self.open.pop(message.req, None)
+        self.link.send(message)
+
+    def closed(self) -> None:
+        """The link is gone, and with it whatever waited here."""
+        for req, actor in list(self.open.items()):
+            self.engine.tell(actor, Drop(req, b""), self)
+        for queue in self.space.queues.values():
+            self.engine.tell(queue, Gone(), self)
+        self.open.clear()
+        if self.member is not None:
+            self.engine.tell(self.member, Gone())
+
+    def _to(self, actor: Actor) -> Callable[[Any], None]:
+        return lambda message: self.engine.tell(actor, message, self)
+
+    def _submit(self, message: Submit) -> None:
+        queue = self.space.queues.get(message.queue)
+        if queue is None:
+            self.engine.tell(self.space, Parked(message), self)
+        else:
+            self.open[message.req] = queue
+            self.engine.tell(queue, message, self)
+
+    def _submit_many(self, message: SubmitMany) -> None:
+        queue = self.space.queues.get(message.items[0].queue)
+        if queue is None:
+            self.engine.tell(self.space, Parked(message), self)
+        else:
+            self.open[message.req] = queue
+            self.engine.tell(queue, message, self)
+
+    def _by_id(self, message: Wait | Follow | Get | Why | Kill | Retry) -> None:
+        entry = self.space.live.get(message.id)
+        owner: Actor = self.space.archive if entry is None else entry.queue
+        self.open[message.req] = owner
+        self.engine.tell(owner, message, self)
+
+    def _follow_topic(self, message: FollowTopic) -> None:
+        self.open[message.req] = self.space.topics
+        self.engine.tell(self.space.topics, message, self)
+
+    def _to_open(self, message: Credit) -> None:
+        owner = self.open.get(message.req)
+        if owner is not None:
+            self.engine.tell(owner, message, self)
+
+    def _drop(self, message: Drop) -> None:
+        owner = self.open.pop(message.req, None)
+        if owner is not None:
+            self.engine.tell(owner, message, self)
+        # what was forwarded meanwhile between a queue and the archive is with the other of the two
+        if owner is not None and owner is not self.space.archive:
+            self.engine.tell(self.space.archive, message, self)
+        elif owner is self.space.archive and (entry := self.space.live.get(message.id)) is not None:
+            self.engine.tell(entry.queue, message, self)
+
+    def _hello(self, message: Hello) -> None:
+        self.member = self.space.register(message, Wire(self.link))
+
+    def _to_member(self, message: Any) -> None:
+        if self.member is not None:
+            self.engine.tell(self.member, message)

@@ -1,0 +1,178 @@
+"""One running plane: a head over a store, driven by the event loop that runs here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .actor import NEVER
+from .backend import Backend, Timed
+from .client import Client
+from .engine import Engine
+from .errors import PlaneClosed, PlaneFailed
+from .head import Head
+from .ids import IdMaker
+from .intake import refusal
+from .messages import Refusal
+from .peer import Peer
+from .ports import Link, Store
+
+log = logging.getLogger("lakeshore")
+
+new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom)
+
+
+def _seeded(seed: int) -> Callable[[], float]:
+    return random.Random(seed).random
+
+
+class Plane:
+    """Drives an engine: pumps it when it has mail and when something is due.
+
+    Args:
+        store: unopened.
+        backend: the loop this runs on; its `serve` must be running.
+        options: for `Head`.
+    """
+
+    def __init__(self, store: Store, backend: Backend, **options: Any) -> None:
+        self.store, self.backend = store, backend
+        self.engine = Engine(
+            store,
+            monotonic=backend.now,
+            wall=time.time,
+            uniform=random.random,
+            seeded=_seeded,
+            new_id=new_id,
+            wake=self._wake,
+            failed=self._failed,
+        )
+        self.head = Head(self.engine, **options)
+        self.failure: BaseException | None = None
+        self._timer: Timed | None = None
+        self._armed = NEVER
+        self._ends: dict[Peer, Callable[[Refusal], None]] = {}
+        self._closing = False
+        self._settled: list[Callable[[], None]] = []
+
+    async def open(self) -> None:
+        """Open the store and rebuild what it holds. Raises `StoreError`."""
+        await self.store.open()
+        opened = self.backend.parker()
+        try:
+            self.head.open(opened.set)
+            error = await opened.wait()
+            if error is not None:
+                raise error
+        except BaseException:
+            await self.store.aclose()
+            raise
+        self._pump()
+
+    async def aclose(self) -> None:
+        """Store what is waiting to be stored, tell everyone who waits, close the store."""
+        self._closing = True
+        if self.failure is None and not self.engine.idle and self.engine.store_error is None:
+            settled = self.backend.parker()
+            self._settled.append(lambda: settled.set(None))
+            self._pump()
+            await settled.wait()
+        self._hang_up(PlaneClosed("the plane was closed: open it again to go on"))
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.store.aclose()
+
+    def attach(
+        self, link: Link, namespace: str, hang_up: Callable[[Refusal], None] = lambda why: None
+    ) -> Peer:
+        """Serve the head's end of a link. `hang_up` is called with the reason when the plane ends."""
+        peer = self.head.connect(link, namespace)
+        self._ends[peer] = hang_up
+        return peer
+
+    def detach(self, peer: Peer) -> None:
+        """The link of a peer is closed."""
+        if self._ends.pop(peer, None) is not None and self.failure is None:
+            peer.closed()
+
+    def connect(self, namespace: str) -> Client:
+        """A client on this very loop, with nothing in between."""
+        client = Client(_ToPeer())
+        link = _ToClient(client)
+        peer = self.attach(link, namespace, client.closed)
+        client.link = _ToPeer(peer, self)
+        return client
+
+    def _wake(self) -> None:
+        self.backend.soon(self._pump)
+
+    def _pump(self) -> None:
+        engine = self.engine
+        try:
+            more = engine.pump()
+        except BaseException:  # the engine has called _failed: nobody waits any more
+            return
+        if more:
+            self.backend.soon(self._pump)
+            return
+        due = engine.due
+        if due < self._armed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed = due
+            self._timer = self.backend.later(max(0.0, due - self.backend.now()), self._ring)
+        if self._settled and (engine.idle or engine.store_error is not None):
+            settled, self._settled = self._settled, []
+            for call in settled:
+                call()
+
+    def _ring(self) -> None:
+        self._armed, self._timer = NEVER, None
+        self._pump()
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = error
+        log.critical(
+            "the plane ended on a bug; what was accepted is in its store: %r", error, exc_info=error
+        )
+        text = f"the plane ended on a bug in Lakeshore, {type(error).__name__}: {error}; open it again"
+        self._hang_up(PlaneFailed(text))
+        for call in self._settled:
+            call()
+
+    def _hang_up(self, error: PlaneFailed | PlaneClosed) -> None:
+        ends, self._ends = self._ends, {}
+        for hang_up in ends.values():
+            hang_up(refusal(0, error))
+
+
+class _ToPeer:
+    """The client's end of a link that is not there: both live on one loop."""
+
+    __slots__ = ("_peer", "_plane", "send")
+
+    def __init__(self, peer: Peer | None = None, plane: Plane | None = None) -> None:
+        self._peer, self._plane = peer, plane
+        if peer is not None:
+            self.send: Callable[[Any], None] = peer.receive
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        if self._plane is not None and self._peer is not None:
+            self._plane.detach(self._peer)
+
+
+class _ToClient:
+    """The head's end of the same."""
+
+    __slots__ = ("send",)
+
+    def __init__(self, client: Client) -> None:
+        self.send: Callable[[Any], None] = client.receive
+
+    def close(self) -> None:
+        """The client is told by `hang_up`."""

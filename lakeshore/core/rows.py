@@ -1,0 +1,409 @@
+"""What a store keeps: one Struct a table, immutable once handed over, and batches of them.
+
+Ids are 16 bytes. Times are wall-clock seconds since 1970. Every row of an invocation or of its
+journal carries its namespace and queue, so that one day a queue can be moved as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from .states import State
+
+
+class Failure(Struct, frozen=True, array_like=True):
+    """An exception as data. `leaves` are the members of an exception group, flattened."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    notes: tuple[str, ...] = ()
+    cause: Failure | None = None
+    leaves: tuple[Failure, ...] = ()
+
+
+class Function(Struct, frozen=True, array_like=True):
+    """How a worker finds a body.
+
+    `local` names the object inside the process that submitted it, `ref` is `module:qualname`
+    where that imports to the very same body, `value` is the content hash of its pickle otherwise.
+    """
+
+    name: str
+    local: str = ""
+    ref: str = ""
+    value: bytes = b""
+    source: bytes = b""
+
+
+class Options(Struct, frozen=True, array_like=True):
+    """What a body asks for at every call; one object shared by all its invocations."""
+
+    function: Function
+    kind: str = "sync"
+    timeout: float | None = None
+    retries: int = 0
+    retry_delay: float = 1.0
+    retry_cap: float = 300.0
+
+
+class Call(Struct, frozen=True, array_like=True, gc=False):
+    """The part of an invocation that never changes. `args` is None where they are a `BlobRow`."""
+
+    options: Options
+    args: bytes | None = None
+    prefix: str = ""
+    key: str = ""
+    parent: bytes | None = None
+    retry_of: bytes | None = None
+
+
+class Attempt(Struct, frozen=True, array_like=True, gc=False):
+    """One claim by a worker. `outcome` is what ended it, None while it lasts."""
+
+    number: int
+    worker: bytes
+    started_at: float
+    ended_at: float | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    pid: int = 0
+
+
+class Record(Struct, frozen=True, array_like=True, gc=False):
+    """The part of an invocation that changes. `result` is None where it is a `BlobRow`."""
+
+    submitted_at: float
+    priority: float = 0.0
+    ready_at: float | None = None
+    deadline: float | None = None
+    attempt: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    retries: int = 0
+    losses: int = 0
+    killing: bool = False
+    ended_at: float | None = None
+    result: bytes | None = None
+    error: Failure | None = None
+    reason: str | None = None
+    frames: int = 0
+
+
+class InvocationRow(Struct, frozen=True, gc=False):
+    """One invocation. `place` orders it in its queue; `worker` is the last that claimed it."""
+
+    namespace: str
+    id: bytes
+    queue: bytes
+    state: State
+    place: int
+    worker: bytes | None
+    call: Call
+    record: Record
+
+
+class BlobRow(Struct, frozen=True, gc=False):
+    """Arguments (`part` "args") or a result ("result") too large to live in its row."""
+
+    namespace: str
+    id: bytes
+    queue: bytes
+    part: str
+    data: bytes
+
+
+class KeyRow(Struct, frozen=True, gc=False):
+    """Who holds a `_key` of a queue. `digest` tells other arguments from the same ones."""
+
+    namespace: str
+    queue: bytes
+    key: str
+    id: bytes
+    digest: bytes
+
+
+class ChunkRow(Struct, frozen=True, gc=False):
+    """Consecutive frames `seq … seq + count - 1` of one attempt of an invocation, or of a topic.
+
+    `owner` is the invocation's or topic's id; `data` is opaque here: times and values, packed once.
+    """
+
+    namespace: str
+    owner: bytes
+    queue: bytes
+    seq: int
+    count: int
+    attempt: int
+    data: bytes
+
+
+class QueueRow(Struct, frozen=True, gc=False):
+    """One queue; `settings` is its declaration as data. `removed` deletes the row."""
+
+    namespace: str
+    id: bytes
+    name: str
+    state: str
+    settings: dict[str, Any]
+    removed: bool = False
+
+
+class TopicRow(Struct, frozen=True, gc=False):
+    """One topic. `publishers` maps a publisher to the counter of its newest post."""
+
+    namespace: str
+    id: bytes
+    name: str
+    next_seq: int = 0
+    first_seq: int = 0
+    bytes: int = 0
+    closed: bool = False
+    removed: bool = False
+
+
+class WorkerRow(Struct, frozen=True, gc=False):
+    """One worker process; `info` is what it said of itself and when it was last seen."""
+
+    namespace: str
+    id: bytes
+    info: dict[str, Any]
+    ended_at: float | None = None
+
+
+class FunctionRow(Struct, frozen=True, gc=False):
+    """A pickled body by content hash, written once."""
+
+    hash: bytes
+    data: bytes
+
+
+class Trim(Struct, frozen=True, gc=False):
+    """Drop the chunks of a journal that end at or before `below` (a sequence number)."""
+
+    namespace: str
+    owner: bytes
+    below: int
+
+
+class Prune(Struct, frozen=True, gc=False):
+    """Delete old terminal invocations with their keys, blobs and chunks, in one small step.
+
+    Looks at no more than `limit` rows in id order, beginning after `after`. A row goes when it is
+    terminal and ended before its queue's entry in `queues`, or before `ended_before`.
+    """
+
+    namespace: str
+    after: bytes
+    ended_before: float
+    queues: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    limit: int = 1000
+
+
+class Pruned(Struct, frozen=True, gc=False):
+    """What a `Prune` did. `cursor` is where the next step begins, None at the end."""
+
+    ids: tuple[bytes, ...]
+    cursor: bytes | None
+
+
+Row = InvocationRow | BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow
+
+
+class Batch:
+    """Rows gathered for one commit. Several rows of one entity are one, the last."""
+
+    __slots__ = (
+        "blobs",
+        "chunks",
+        "functions",
+        "inserts",
+        "keys",
+        "prunes",
+        "queues",
+        "size",
+        "topics",
+        "trims",
+        "updates",
+        "workers",
+    )
+
+    def __init__(self) -> None:
+        self.inserts: dict[tuple[str, bytes], InvocationRow] = {}  # do nothing where one exists
+        self.updates: dict[tuple[str, bytes], InvocationRow] = {}
+        self.blobs: list[BlobRow] = []
+        self.keys: dict[tuple[str, bytes, str], KeyRow] = {}
+        self.chunks: list[ChunkRow] = []
+        self.trims: list[Trim] = []
+        self.queues: dict[bytes, QueueRow] = {}
+        self.topics: dict[bytes, TopicRow] = {}
+        self.workers: dict[bytes, WorkerRow] = {}
+        self.functions: dict[bytes, FunctionRow] = {}
+        self.prunes: list[Prune] = []
+        self.size = 0  # how many times something was put
+
+    def insert(self, row: InvocationRow) -> None:
+        """The first row of an invocation: never overwrites one that is stored."""
+        self.inserts[row.namespace, row.id] = row
+        self.size += 1
+
+    def update(self, row: InvocationRow) -> None:
+        """A later row of an invocation."""
+        key = (row.namespace, row.id)
+        (self.inserts if key in self.inserts else self.updates)[key] = row
+        self.size += 1
+
+    def put(self, row: BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow) -> None:
+        """Any other row."""
+        _PUT[type(row)](self, row)
+        self.size += 1
+
+    def trim(self, trim: Trim) -> None:
+        """Drop old chunks of a journal."""
+        self.trims.append(trim)
+        self.size += 1
+
+    def prune(self, prune: Prune) -> None:
+        """Delete old invocations."""
+        self.prunes.append(prune)
+        self.size += 1
+
+
+def _put_key(batch: Batch, row: KeyRow) -> None:
+    batch.keys[row.namespace, row.queue, row.key] = row
+
+
+_PUT: dict[type, Any] = {
+    BlobRow: lambda batch, row: batch.blobs.append(row),
+    ChunkRow: lambda batch, row: batch.chunks.append(row),
+    KeyRow: _put_key,
+    QueueRow: lambda batch, row: batch.queues.__setitem__(row.id, row),
+    TopicRow: lambda batch, row: batch.topics.__setitem__(row.id, row),
+    WorkerRow: lambda batch, row: batch.workers.__setitem__(row.id, row),
+    FunctionRow: lambda batch, row: batch.functions.__setitem__(row.hash, row),
+}
+
+
+class Committed(Struct, frozen=True, gc=False):
+    """A batch is stored. `lost` names inserts that inserted nothing: their ids were taken."""
+
+    lost: tuple[tuple[str, bytes], ...] = ()
+    pruned: tuple[Pruned, ...] = ()
+
+
+# Queries: each is one indexed read, and its comment gives the answer's type.
+
+
+class GetInvocation(Struct, frozen=True, gc=False):  # InvocationRow | Missing
+    """One invocation by id."""
+
+    namespace: str
+    id: bytes
+
+
+class Missing(Struct, frozen=True, gc=False):
+    """No such invocation. `expired`: the id is at or below the namespace's newest pruned one."""
+
+    expired: bool = False
+
+
+class GetBlob(Struct, frozen=True, gc=False):  # bytes | None
+    """Large arguments or a large result."""
+
+    namespace: str
+    id: bytes
+    part: str
+
+
+class GetKey(Struct, frozen=True, gc=False):  # KeyRow | None
+    """Who holds a key."""
+
+    namespace: str
+    queue: bytes
+    key: str
+
+
+class GetChunks(Struct, frozen=True, gc=False):  # list[ChunkRow]
+    """Chunks in order, from the one that holds `since` on: at least one where any is there,
+    then more up to `frames` and `bytes`."""
+
+    namespace: str
+    owner: bytes
+    since: int
+    frames: int = 1024
+    bytes: int = 1 << 20
+
+
+class GetFunction(Struct, frozen=True, gc=False):  # bytes | None
+    """A pickled body."""
+
+    hash: bytes
+
+
+class ListInvocations(Struct, frozen=True, gc=False):  # list[InvocationRow]
+    """Invocations newest first (descending id). Empty `states` means all."""
+
+    namespace: str
+    queue: bytes | None = None
+    states: tuple[State, ...] = ()
+    worker: bytes | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+class ListWorkers(Struct, frozen=True, gc=False):  # list[WorkerRow]
+    """Every stored worker of a namespace, newest first."""
+
+    namespace: str
+
+
+class LoadHead(Struct, frozen=True, gc=False):  # Loaded
+    """Everything but invocations, at open."""
+
+
+class Loaded(Struct, frozen=True):
+    """The answer to `LoadHead`. `workers` are those without an `ended_at`."""
+
+    queues: tuple[QueueRow, ...] = ()
+    topics: tuple[TopicRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+
+
+class LoadLive(Struct, frozen=True, gc=False):  # list[LiveRow]
+    """A page of live invocations in (namespace, id) order, after `after`."""
+
+    after: tuple[str, bytes] | None = None
+    limit: int = 10_000
+
+
+class LiveRow(Struct, frozen=True, gc=False):
+    """A live invocation with the extent of its journal (`first_seq == next_seq`: empty)
+    and the digest of its key."""
+
+    row: InvocationRow
+    first_seq: int = 0
+    next_seq: int = 0
+    last_attempt: int = 0
+    digest: bytes = b""
+
+
+class GetExtent(Struct, frozen=True, gc=False):  # tuple[int, int, int]
+    """First and next sequence number and last attempt of a journal, (0, 0, 0) where empty."""
+
+    namespace: str
+    owner: bytes
+
+
+Query = (
+    GetInvocation
+    | GetBlob
+    | GetKey
+    | GetChunks
+    | GetExtent
+    | GetFunction
+    | ListInvocations
+    | ListWorkers
+    | LoadHead
+    | LoadLive
+)

@@ -1,0 +1,371 @@
+"""A namespace: its queues by name, the index of what is live, and who works for it."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from typing import Any
+
+import msgspec
+
+from .actor import Actor
+from .archive import Archive
+from .engine import Engine
+from .entry import Entry
+from .errors import BadRequest, Conflict, IllegalMove, NotFound, Refused
+from .ids import text_of
+from .intake import refusal
+from .member import Member
+from .messages import (
+    AddQueue,
+    Answer,
+    BulkCancel,
+    Hello,
+    ListQueues,
+    ListWorkers,
+    PatchQueue,
+    QueueStats,
+    RemoveQueue,
+    ShiftQueue,
+    ShowQueue,
+    Submit,
+    SubmitMany,
+)
+from .notes import Bound, Gone, Join, Leave, Parked, Unbound
+from .ports import Outlet
+from .queue import Queue
+from .rows import Loaded, QueueRow
+from .rows import ListWorkers as StoredWorkers
+from .settings import DEFAULT, QueueSettings, patched, settings_of
+from .states import QueueMove, QueueState, step_queue
+from .topics import Topics
+
+log = logging.getLogger("lakeshore")
+
+
+class Space(Actor):
+    """The directory of one namespace.
+
+    `live` is written by the queues, each its own entries; everybody else only reads it.
+
+    Args:
+        local: make queues on first use.
+        retention: seconds that terminal invocations are kept.
+        journal_bytes: what a journal may keep.
+    """
+
+    def __init__(
+        self, engine: Engine, name: str, *, local: bool, retention: float, journal_bytes: int
+    ) -> None:
+        super().__init__(engine)
+        self.name, self.local, self.journal_bytes = name, local, journal_bytes
+        self.live: dict[bytes, Entry] = {}
+        self.queues: dict[str, Queue] = {}
+        self.by_id: dict[bytes, Queue] = {}
+        self.members: dict[bytes, Member] = {}
+        self.archive = Archive(engine, self, retention)
+        self.topics = Topics(engine, self, journal_bytes)
+        self._removals: dict[Queue, list[tuple[RemoveQueue, Outlet, list[str]]]] = {}
+        self._names: dict[bytes, str] = {}  # of removed queues too, for display
+        self._said: set[str] = set()
+        self._new: list[QueueRow] = []
+        self.handlers |= {
+            Parked: self._on_parked,
+            AddQueue: self._on_add,
+            ListQueues: self._on_list,
+            ShowQueue: self._on_show,
+            PatchQueue: self._on_patch,
+            ShiftQueue: self._on_shift,
+            RemoveQueue: self._on_remove,
+            QueueStats: self._on_stats,
+            BulkCancel: self._on_bulk_cancel,
+            ListWorkers: self._on_workers,
+            Gone: self._on_gone,
+        }
+
+    def flush(self) -> None:
+        for row in self._new:
+            self.engine.batch.put(row)
+        self._new.clear()
+
+    # queues
+
+    def restore(self, loaded: Loaded) -> None:
+        """Take back the stored queues and topics of this namespace."""
+        for row in loaded.queues:
+            if row.namespace == self.name:
+                self._adopt(row, settings_of(row.settings))
+        for topic in loaded.topics:
+            if topic.namespace == self.name:
+                self.topics.restore(topic)
+
+    def ensure_default(self) -> None:
+        """The default queue always exists."""
+        if DEFAULT not in self.queues:
+            self._make(DEFAULT, QueueSettings())
+
+    def find(self, name_or_id: str) -> Queue | None:
+        """A queue by its name or by the text of its id."""
+        queue = self.queues.get(name_or_id)
+        if queue is None and len(name_or_id) == 26:
+            return next((q for q in self.by_id.values() if text_of(q.id) == name_or_id.upper()), None)
+        return queue
+
+    def queue_name(self, id: bytes) -> str:
+        """The name of a queue, also of one that was removed (its id where nothing else is known)."""
+        queue = self.by_id.get(id)
+        return queue.name if queue is not None else self._names.get(id, text_of(id))
+
+    def no_queue(self, name: str) -> NotFound:
+        """There is no such queue; says which names are near."""
+        near = difflib.get_close_matches(name, self.queues, 3)
+        hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+        return NotFound(
+            f"no queue {name!r} in namespace {self.name!r}: {hint}make it with queues.add({name!r})"
+        )
+
+    def _make(self, name: str, settings: QueueSettings) -> Queue:
+        row = QueueRow(
+            self.name, self.engine.new_id(), name, QueueState.ACTIVE.value, msgspec.to_builtins(settings)
+        )
+        self._store(row)
+        queue = self._adopt(row, settings)
+        for member in self.members.values():
+            if member.hello.follow_all or name in member.hello.queues:
+                self._bind(member, queue)
+        return queue
+
+    def _adopt(self, row: QueueRow, settings: QueueSettings) -> Queue:
+        queue = Queue(self.engine, self, row, settings, self.journal_bytes)
+        self.queues[row.name] = self.by_id[row.id] = queue
+        return queue
+
+    def _store(self, row: QueueRow) -> None:
+        self._new.append(row)
+        self.engine.touch(self)
+
+    def _on_parked(self, message: Parked, peer: Any) -> None:
+        request: Submit | SubmitMany = message.request
+        name = request.queue if isinstance(request, Submit) else request.items[0].queue
+        queue = self.queues.get(name)
+        if queue is None:
+            if not self.local:
+                self.engine.emit(peer, refusal(request.req, self.no_queue(name)))
+                return
+            queue = self._make(name, QueueSettings())
+        self.engine.tell(queue, request, peer)
+
+    def _on_add(self, message: AddQueue, peer: Any) -> None:
+        settings = settings_of(message.settings)
+        error: Refused | None = None
+        if message.name in self.queues:
+            error = Conflict(
+                f"queue {message.name!r} exists already: change it with queues.patch, or choose another name"
+            )
+        elif settings.provider is not None:
+            error = NotFound(f"no provider {settings.provider!r}: add it first, or leave provider out")
+        if error is not None:
+            self.engine.emit(peer, refusal(message.req, error))
+            return
+        if settings.elasticity is not None:
+            log.warning(
+                "queue %r has an elasticity and no provider: nothing scales until it has one", message.name
+            )
+        queue = self._make(message.name, settings)
+        self.engine.emit(peer, Answer(message.req, queue.describe()))
+
+    def _on_list(self, message: ListQueues, peer: Any) -> None:
+        rows = [
+            queue.describe()
+            for queue in self.queues.values()
+            if (queue.state in message.states if message.states else queue.state != QueueState.ARCHIVED)
+        ]
+        self.engine.emit(peer, Answer(message.req, sorted(rows, key=lambda row: str(row["name"]))))
+
+    def _named(self, message: Any, peer: Outlet) -> Queue | None:
+        queue = self.find(message.name)
+        if queue is None:
+            self.engine.emit(peer, refusal(message.req, self.no_queue(message.name)))
+        return queue
+
+    def _on_show(self, message: ShowQueue, peer: Any) -> None:
+        queue = self._named(message, peer)
+        if queue is not None:
+            workers = [{"id": text_of(member.hello.worker), **member.info()} for member in queue.members]
+            self.engine.emit(peer, Answer(message.req, {**queue.describe(), "workers": workers}))
+
+    def _on_patch(self, message: PatchQueue, peer: Any) -> None:
+        queue = self._named(message, peer)
+        if queue is None:
+            return
+        error: Refused | None = None
+        settings = queue.settings
+        if message.changes.get("provider"):
+            error = NotFound(f"no provider {message.changes['provider']!r}: add it first")
+        else:
+            try:
+                settings = patched(queue.settings, message.changes)
+            except ValueError as wrong:
+                error = Conflict(str(wrong))
+        if error is None and settings.temperature != queue.settings.temperature:
+            if len(queue.backlog):
+                error = Conflict("temperature can be changed while nothing is queued: drain the queue first")
+        if error is not None:
+            self.engine.emit(peer, refusal(message.req, error))
+            return
+        queue.settings = settings
+        self._store(queue.row())
+        queue.changed()
+        self.engine.emit(peer, Answer(message.req, queue.describe()))
+
+    def _on_shift(self, message: ShiftQueue, peer: Any) -> None:
+        queue = self._named(message, peer)
+        if queue is None:
+            return
+        try:
+            state = step_queue(queue.state, QueueMove(message.move))
+        except IllegalMove as error:
+            self.engine.emit(peer, refusal(message.req, Conflict(str(error))))
+            return
+        if state is not queue.state:
+            queue.state = state
+            self._store(queue.row())
+            queue.changed()
+        self.engine.emit(peer, Answer(message.req, queue.describe()))
+
+    def _on_stats(self, message: QueueStats, peer: Any) -> None:
+        queue = self._named(message, peer)
+        if queue is not None:
+            self.engine.emit(peer, Answer(message.req, queue.stats()))
+
+    def _on_bulk_cancel(self, message: BulkCancel, peer: Any) -> None:
+        if message.queue is None:
+            queues = list(self.queues.values())
+        else:
+            queue = self.find(message.queue)
+            if queue is None:
+                self.engine.emit(peer, refusal(message.req, self.no_queue(message.queue)))
+                return
+            queues = [queue]
+        counts: list[int] = []
+
+        def one(count: int) -> None:
+            counts.append(count)
+            if len(counts) == len(queues):
+                self.engine.emit(peer, Answer(message.req, sum(counts)))
+
+        for queue in queues:
+            queue.cancel_all(one, "killed by bulk-cancel")
+
+    # removing
+
+    def _on_remove(self, message: RemoveQueue, peer: Any) -> None:
+        queue = self._named(message, peer)
+        if queue is None:
+            return
+        bound = [member for member in queue.members if not member.hello.follow_all]
+        error: Refused | None = None
+        if queue.name == DEFAULT:
+            error = Conflict("the default queue can't be removed: archive it instead")
+        elif bound and not message.force:
+            names = ", ".join(member.hello.name for member in bound)
+            error = Conflict(
+                f"{len(bound)} workers are bound to queue {queue.name!r} ({names}): end them, or use force"
+            )
+        if error is not None:
+            self.engine.emit(peer, refusal(message.req, error))
+            return
+        serving_default: list[str] = []
+        for member in list(queue.members):
+            self._unbind(member, queue)
+            if not member.queues and not member.hello.follow_all:
+                serving_default.append(member.hello.name)
+                self._bind(member, self.queues[DEFAULT])
+        first = queue not in self._removals
+        self._removals.setdefault(queue, []).append((message, peer, serving_default))
+        if first:
+            queue.removing = True
+            self.queues.pop(queue.name, None)
+            queue.changed()
+            queue.cancel_all(lambda count: self._removed(queue), "its queue was removed")
+
+    def _removed(self, queue: Queue) -> None:
+        self._store(queue.row(removed=True))
+        self._names[queue.id] = queue.name
+        for message, peer, serving_default in self._removals.pop(queue, []):
+            value = {"name": queue.name, "nowServingDefault": serving_default}
+            self.engine.emit(peer, Answer(message.req, value))
+        self.emptied(queue)
+
+    def emptied(self, queue: Queue) -> None:
+        """A queue that is being removed lost an entry; with the last one it leaves memory."""
+        if queue not in self._removals and not queue.running:
+            self.by_id.pop(queue.id, None)
+
+    # workers
+
+    def register(self, hello: Hello, wire: Outlet) -> Member:
+        """A worker has said hello on a link."""
+        if hello.worker in self.members:
+            raise BadRequest(f"worker {text_of(hello.worker)} is registered already")
+        member = Member(self.engine, self, hello, wire)
+        self.members[hello.worker] = member
+        if hello.follow_all:
+            wanted = list(self.queues.values())
+        else:
+            wanted: list[Queue] = []
+            for name in hello.queues or (DEFAULT,):
+                queue = self.queues.get(name)
+                if queue is None and self.local:
+                    queue = self._make(name, QueueSettings())
+                elif queue is not None:
+                    self._bind(member, queue)
+            return member
+        for queue in wanted:
+            self._bind(member, queue)
+        return member
+
+    def _bind(self, member: Member, queue: Queue) -> None:
+        if queue in member.queues:
+            return
+        member.queues[queue] = None
+        self.engine.tell(queue, Join(member))
+        self.engine.tell(member, Bound(queue))
+
+    def _unbind(self, member: Member, queue: Queue) -> None:
+        member.queues.pop(queue, None)
+        self.engine.tell(queue, Leave(member))
+        self.engine.tell(member, Unbound(queue))
+
+    def _on_gone(self, message: Gone, member: Member) -> None:
+        self.members.pop(member.hello.worker, None)
+        for queue in list(member.queues):
+            self.engine.tell(queue, Leave(member))
+
+    def _on_workers(self, message: ListWorkers, peer: Any) -> None:
+        rows = [{"id": text_of(m.hello.worker), **m.info()} for m in self.members.values()]
+        if not message.ended:
+            self.engine.emit(peer, Answer(message.req, rows))
+            return
+
+        def answer(stored: Any) -> None:
+            ended = [
+                {"id": text_of(row.id), **row.info, "state": "ended"}
+                for row in stored
+                if row.id not in self.members
+            ]
+            self.engine.emit(peer, Answer(message.req, rows + ended))
+
+        self.engine.read(self, StoredWorkers(self.name), answer)
+
+    def unresolvable(self, queue: Queue, entry: Entry, reason: str) -> None:
+        """No live worker can find a function: say so, once."""
+        name = entry.call.options.function.name
+        if name not in self._said:
+            self._said.add(name)
+            log.warning(
+                "no live worker of queue %r can find the function %s (%s): its jobs wait until one can",
+                queue.name,
+                name,
+                reason,
+            )

@@ -1,0 +1,286 @@
+"""A worker: its slots, the attempts it holds, and the reports the head has not confirmed yet.
+
+No loop of its own: the runner runs bodies and calls back, `timer` calls back at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .bodies import ON_LOOP, Body, Job
+from .failures import describe
+from .messages import (
+    Began,
+    Bye,
+    Drain,
+    Ended,
+    EndedAck,
+    Frames,
+    FramesAck,
+    GaveBack,
+    Grant,
+    Hello,
+    Kept,
+    Quiet,
+    Reclaim,
+    Stop,
+)
+from .ports import Link
+from .running import Running
+from .values import unpack_call
+
+log = logging.getLogger("lakeshore")
+
+CLEANUP = 5.0  # seconds a cancelled body may go on for
+BUSY = 0.1  # seconds with all slots taken until what has not begun goes back
+
+
+class Unresolved(Exception):
+    """The function of a grant can't be found here; the message says why."""
+
+
+class Runner(Protocol):
+    """Runs bodies, on slots that the worker counts."""
+
+    def start(self, job: Job) -> None:
+        """Begin a job: `Worker.ended` follows, once, after any `Worker.frames`."""
+        ...
+
+    def cancel(self, job: Job) -> None:
+        """Stop a begun job's body, once; `job.why` says why."""
+        ...
+
+    def acked(self, job: Job) -> None:
+        """Frames of the job were stored: it may be able to go on."""
+        ...
+
+
+Timer = Callable[[float, Callable[[], None]], Any]  # seconds from now, what to call; has cancel()
+
+
+class Worker:
+    """Takes grants, keeps slots full, and reports.
+
+    Args:
+        hello: how it registers.
+        link: to its head.
+        resolve: finds a body by what a grant says; raises `Unresolved`.
+        timer, now: the loop's clock.
+        quiet: called when the head says that nothing is left to do.
+        idle: called whenever nothing is held and nothing unconfirmed.
+        plane, root: what `Running` gives to bodies.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        link: Link,
+        *,
+        resolve: Callable[[Grant], Body],
+        timer: Timer,
+        now: Callable[[], float],
+        payload_limit: int,
+        quiet: Callable[[], None] = lambda: None,
+        idle: Callable[[], None] = lambda: None,
+        plane: Any = None,
+        root: str | None = None,
+    ) -> None:
+        self.hello, self.link, self.resolve = hello, link, resolve
+        self._timer, self._now, self._limit = timer, now, payload_limit
+        self._quiet, self._idle = quiet, idle
+        self._plane, self._root = plane, root
+        self.runner: Runner
+        self.draining = False
+        self.ran = 0
+        self._waiting: deque[Grant] = deque()
+        self._jobs: dict[bytes, Job] = {}
+        self._unacked: dict[tuple[bytes, int], Ended] = {}
+        self._busy_timer: Any = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Grant: self._on_grant,
+            EndedAck: self._on_ended_ack,
+            FramesAck: self._on_frames_ack,
+            Stop: self._on_stop,
+            Reclaim: self._on_reclaim,
+            Quiet: lambda message: self._quiet(),
+        }
+
+    def register(self) -> None:
+        """Say hello."""
+        self.link.send(self.hello)
+
+    def receive(self, message: Any) -> None:
+        """Take one message off the link."""
+        self._handlers[type(message)](message)
+
+    @property
+    def held(self) -> int:
+        """Attempts that are running, waiting for a slot, or not confirmed yet."""
+        return len(self._jobs) + len(self._waiting) + len(self._unacked)
+
+    # grants
+
+    def _on_grant(self, grant: Grant) -> None:
+        if self.draining:
+            self.link.send(GaveBack(grant.id, grant.attempt, "the worker is draining"))
+            return
+        self._waiting.append(grant)
+        self._fill()
+
+    def _fill(self) -> None:
+        waiting, slots = self._waiting, self.hello.slots
+        while waiting and len(self._jobs) < slots:
+            self._begin(waiting.popleft())
+        if waiting:
+            if self._busy_timer is None:
+                self._busy_timer = self._timer(BUSY, self._still_busy)
+        elif self._busy_timer is not None:
+            self._busy_timer.cancel()
+            self._busy_timer = None
+
+    def _still_busy(self) -> None:
+        self._busy_timer = None
+        self._return_waiting("its slots stayed busy")
+
+    def _return_waiting(self, reason: str) -> None:
+        while self._waiting:
+            grant = self._waiting.popleft()
+            self.link.send(GaveBack(grant.id, grant.attempt, reason))
+
+    def _begin(self, grant: Grant) -> None:
+        options = grant.call.options
+        try:
+            body = self.resolve(grant)
+        except Unresolved as error:
+            self.link.send(GaveBack(grant.id, grant.attempt, str(error), unresolved=True))
+            return
+        try:
+            args, kwargs = unpack_call(grant.args, types=body.types)
+        except Exception as error:
+            self.ran += 1
+            self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)))
+            return
+        running = Running(
+            grant.id,
+            grant.attempt,
+            grant.queue,
+            grant.namespace,
+            grant.call.prefix,
+            on_loop=body.kind in ON_LOOP,
+            plane=self._plane,
+            root=self._root,
+        )
+        job = Job(grant, body, args, kwargs, running, self._limit)
+        self._jobs[grant.id] = job
+        if options.timeout is not None:
+            self.link.send(Began(grant.id, grant.attempt))
+        self.runner.start(job)
+
+    # what the runner says
+
+    def began(self, job: Job) -> None:
+        """The body begins now; its timeout with it."""
+        job.begun, job.started = True, self._now()
+        timeout = job.grant.call.options.timeout
+        if timeout is not None:
+            job.timer = self._timer(timeout, lambda: self._stop(job, "timeout"))
+
+    def frames(self, job: Job, count: int, data: bytes) -> None:
+        """The body yielded; `data` is `count` packed frames."""
+        if job.why != "stale":
+            self.link.send(Frames(job.id, job.attempt, job.sent, count, data))
+        job.sending(count, len(data))
+
+    def ended(self, job: Job, report: Ended | GaveBack) -> None:
+        """The body is over, or was abandoned."""
+        if job.done:
+            return
+        job.done = True
+        if job.timer is not None:
+            job.timer.cancel()
+        if self._jobs.get(job.id) is job:
+            del self._jobs[job.id]
+        self.ran += 1
+        if job.why == "stale":
+            pass
+        elif isinstance(report, GaveBack):
+            self.link.send(report)
+        else:
+            self._report(report)
+        self._fill()
+        if not self.held:
+            self._idle()
+
+    def _report(self, report: Ended) -> None:
+        self._unacked[report.id, report.attempt] = report
+        self.link.send(report)
+
+    # what the head says
+
+    def _on_ended_ack(self, message: EndedAck) -> None:
+        self._unacked.pop((message.id, message.attempt), None)
+        if not self.held:
+            self._idle()
+
+    def _on_frames_ack(self, message: FramesAck) -> None:
+        job = self._jobs.get(message.id)
+        if job is not None and job.attempt == message.attempt:
+            job.confirmed(message.index)
+            self.runner.acked(job)
+
+    def _on_stop(self, message: Stop) -> None:
+        self._unacked.pop((message.id, message.attempt), None)
+        job = self._jobs.get(message.id)
+        if job is not None and job.attempt == message.attempt:
+            self._stop(job, message.why)
+            return
+        for grant in self._waiting:
+            if grant.id == message.id and grant.attempt == message.attempt:
+                self._waiting.remove(grant)
+                if message.why != "stale":
+                    self.link.send(GaveBack(grant.id, grant.attempt, "killed before it began"))
+                break
+        if not self.held:
+            self._idle()
+
+    def _on_reclaim(self, message: Reclaim) -> None:
+        for grant in self._waiting:
+            if grant.id == message.id and grant.attempt == message.attempt:
+                self._waiting.remove(grant)
+                self.link.send(GaveBack(grant.id, grant.attempt, "killed before it began"))
+                return
+        if message.id in self._jobs:
+            self.link.send(Kept(message.id, message.attempt))
+
+    def _stop(self, job: Job, why: str) -> None:
+        if job.done or job.why:
+            if why == "stale":
+                job.why = why
+            return
+        job.why = why
+        job.running.cancelled = True
+        self.runner.cancel(job)
+
+    # ending
+
+    def drain(self) -> None:
+        """Take nothing more; what has not begun goes back at once."""
+        if not self.draining:
+            self.draining = True
+            self.link.send(Drain())
+            self._return_waiting("the worker is draining")
+            if not self.held:
+                self._idle()
+
+    def interrupt(self) -> None:
+        """The grace is over: cancel what still runs, it goes back free."""
+        self.drain()
+        for job in list(self._jobs.values()):
+            self._stop(job, "drain")
+
+    def leave(self) -> None:
+        """Nothing is held any more, or nobody waits for it: say goodbye."""
+        self.link.send(Bye())

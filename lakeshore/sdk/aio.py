@@ -1,0 +1,391 @@
+"""`AsyncDispatch`: a plane inside an asyncio or trio program, in the program's own tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+
+from lakeshore.core.backend import current_backend
+from lakeshore.core.errors import ForkedPlane
+from lakeshore.core.values import pack
+
+from . import current, host, verbs
+from .address import MEMORY
+from .connection import Connection
+from .dispatch import connect_async
+from .face import Face
+from .host import Host, closed_error
+from .records import Invocation, QueueInfo, QueueStats, Removed, TopicInfo, WorkerInfo
+from .streams import AsyncStream
+from .udf import as_udf
+from .verbs import Verb
+
+T = TypeVar("T")
+
+_DRAINING = 40.0  # seconds that attached workers may take to end
+_CLOSING = 60.0  # seconds that closing may take in all
+
+
+class AsyncDispatch(Face):
+    """The native face of a plane: the same verbs as `Dispatch`, as coroutines, on either loop.
+
+    Enter it with `async with`, in the task that leaves it. Its plane runs in a task group of that
+    block; nothing of it is left behind. The arguments are those of `Dispatch` (the loop is the
+    program's own).
+    """
+
+    def __init__(
+        self,
+        address: str | os.PathLike[str] | None = None,
+        *,
+        namespace: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
+        sync: str = "normal",
+        storage: str | None = None,
+        retention: float = 604800,
+        lease: float = 30.0,
+        memory_limit: int | None = None,
+        payload_limit: int = 16777216,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        super().__init__(
+            address,
+            namespace=namespace,
+            token=token,
+            ca=ca,
+            backend="asyncio",
+            sync=sync,
+            storage=storage,
+            retention=retention,
+            lease=lease,
+            memory_limit=memory_limit,
+            payload_limit=payload_limit,
+            connect_timeout=connect_timeout,
+        )
+        self._host: Host | None = None
+        self._connection: Connection | None = None
+        self._stack: AsyncExitStack | None = None
+        self._pid = 0
+        self.queues = AsyncQueues(self)
+        self.jobs = AsyncJobs(self)
+        self.workers = AsyncWorkers(self)
+        self.topics = AsyncTopics(self)
+
+    # opening and closing
+
+    def host(self) -> Host:
+        """The open plane."""
+        if self._host is None:
+            if self._closed:
+                raise closed_error()
+            raise RuntimeError("this AsyncDispatch is not open: enter it with `async with`")
+        if self._pid != os.getpid():
+            raise ForkedPlane("this plane lives in the process that opened it, and this is a forked child")
+        return self._host
+
+    def connection(self) -> Connection:
+        """The connection to it."""
+        if self._connection is None or self._pid != os.getpid():
+            self.host()
+        assert self._connection is not None
+        return self._connection
+
+    async def __aenter__(self) -> Self:
+        if self._closed or self._host is not None:
+            raise RuntimeError("an AsyncDispatch is entered once: make a new one")
+        self._pid = os.getpid()
+        found = host.shared(self.address)
+        if found is None:
+            found = await self._open()
+        else:
+            self._connection = await connect_async(found, self.namespace)
+        self._host = found
+        self.backend = found.backend.name
+        current.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current.leave(self)
+        await self._close(patient=kind is None)
+
+    async def aclose(self) -> None:
+        """As leaving the block; a second time does nothing."""
+        await self._close(patient=True)
+
+    def __repr__(self) -> str:
+        return f"<AsyncDispatch {self.address!r} namespace={self.namespace!r}{' closed' * self._closed}>"
+
+    async def _open(self) -> Host:
+        backend = current_backend()
+        found = Host(self.address, self._options)
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(backend.serve)
+            await found.open(backend)
+            host.register(found)
+            self._connection = found.connect(self.namespace)
+            self._stack = stack.pop_all()
+        return found
+
+    async def _close(self, *, patient: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        current.closed(self)
+        found, connection, stack = self._host, self._connection, self._stack
+        self._host = self._connection = self._stack = None
+        if found is None or connection is None:
+            return
+        host.release(found)
+        if stack is None:
+            if not found.closed:
+                connection.do(connection.close)
+            return
+        async with stack:
+            with anyio.CancelScope(shield=True) as scope:
+                scope.deadline = anyio.current_time() + _CLOSING
+                await found.aclose(patience=_DRAINING if patient else 0.0)
+
+    # verbs
+
+    async def run(self, verb: Verb[T], timeout: float | None = None) -> T:
+        """Carry out one verb."""
+        if timeout is None:
+            return verb.read(await self.connection().call(verb.make, verb.id))
+        with anyio.move_on_after(max(0.0, timeout)):
+            return verb.read(await self.connection().call(verb.make, verb.id))
+        raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
+
+    async def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> str:
+        """Submit a call of a udf, or of a plain function, which is wrapped. See `UDF.submit`."""
+        return await self.submit_async(as_udf(fn), args, kwargs)
+
+    async def submit_many(self, fn: Any, items: Iterable[Any]) -> list[str]:
+        """Submit many calls of one function. See `UDF.submit_many`."""
+        return await self.submit_many_async(as_udf(fn), items)
+
+    async def result(self, inv: str, *, timeout: float | None = None, type: Any = None) -> Any:
+        """Wait for an invocation's end and return its value.
+
+        Args:
+            inv: its id.
+            timeout: seconds to wait; None waits without limit.
+            type: builds values that carry this class (or the classes an annotation names).
+
+        Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
+            when the wait ran out, which leaves the invocation alone; NotFound, Expired.
+        """
+        return await self.run(verbs.result(inv, type), timeout)
+
+    async def get(self, inv: str) -> Invocation:
+        """The record of an invocation as it is now, with every attempt. Raises NotFound."""
+        return await self.run(verbs.get(inv))
+
+    def stream(self, inv: str, *, since: int = 0) -> AsyncStream[Any]:
+        """The frames a generator yielded, from number `since` on, live until its end.
+
+        Iterating raises what the invocation ended with, after every frame before it; `Gap` where
+        frames from `since` on are not there; NotFound.
+        """
+        return AsyncStream(self.connection(), verbs.known(inv), since, ())
+
+    def topic(self, name: str) -> AsyncTopic:
+        """A topic of this namespace, made at its first post."""
+        return AsyncTopic(self, verbs.topic_name(name))
+
+    async def kill(self, inv: str, *, running: bool = False) -> None:
+        """Kill a queued invocation; with `running=True` cancel a running one's body too, and return
+        once it is over. Raises Conflict for a running one without it, or an ended one; NotFound."""
+        await self.run(verbs.kill(inv, running))
+
+    async def retry(self, inv: str) -> str:
+        """Submit an ended invocation's call anew; the new id. Raises Conflict for a live one."""
+        return await self.run(verbs.retry(inv))
+
+
+class AsyncTopic:
+    """A journal that many post to and many read. Made by `AsyncDispatch.topic`."""
+
+    def __init__(self, face: AsyncDispatch, name: str) -> None:
+        self._face, self.name = face, name
+
+    async def post(self, value: Any) -> int:
+        """Append one value; returns its number, from 0. Raises Conflict after `close`."""
+        return await self._face.run(verbs.post(self.name, time.time(), pack(value)))
+
+    def stream(self, since: int = 0) -> AsyncStream[Any]:
+        """Values from number `since` on, live until somebody closes the topic."""
+        return AsyncStream(self._face.connection(), self.name, since, ())
+
+    async def close(self) -> None:
+        """Write END, for all publishers."""
+        await self._face.run(verbs.close_topic(self.name))
+
+
+class AsyncQueues:
+    """Administration of queues."""
+
+    def __init__(self, face: AsyncDispatch) -> None:
+        self._face = face
+
+    async def add(
+        self,
+        name: str,
+        *,
+        kind: str = "fifo",
+        temperature: float = 1.0,
+        seed: int | None = None,
+        description: str = "",
+        provider: str | None = None,
+        elasticity: str | None = None,
+        min: int | None = None,
+        max: int | None = None,
+        threshold: float | None = None,
+        template: dict[str, Any] | None = None,
+        max_depth: int | None = None,
+        on_full: str = "reject",
+        rate_limit: float | str | None = None,
+        deadline_cutoff_s: float | None = None,
+        max_running: int | None = None,
+        max_bytes: int | None = None,
+        retention: float | None = None,
+    ) -> QueueInfo:
+        """Create a queue.
+
+        Args:
+            kind: fifo, priority, boltzmann or filo.
+            temperature, seed: of a boltzmann queue.
+            max_depth: how many may be queued; max_bytes: how many bytes of arguments.
+            on_full: reject, or block the submitter until there is room.
+            rate_limit: submits per second, or "100/s", "30/m".
+            deadline_cutoff_s: seconds an invocation may wait once it is claimable.
+            max_running: how many may run at once.
+            retention: seconds that its ended invocations are kept.
+
+        Raises: ValueError for a wrong setting, Conflict where the name exists, NotFound for an
+            unknown provider.
+        """
+        given = {key: value for key, value in locals().items() if key not in ("self", "name")}
+        return await self._face.run(verbs.add_queue(name, given))
+
+    async def ls(self, *, state: str | Iterable[str] | None = None) -> list[QueueInfo]:
+        """All queues but archived ones, or those in the given states."""
+        return await self._face.run(verbs.list_queues(state))
+
+    async def show(self, name: str) -> QueueInfo:
+        """One queue and its workers."""
+        return await self._face.run(verbs.show_queue(name))
+
+    async def patch(self, name: str, **changes: Any) -> QueueInfo:
+        """Change settings: all that `add` takes but name, kind and elasticity."""
+        return await self._face.run(verbs.patch_queue(name, changes))
+
+    async def pause(self, name: str) -> QueueInfo:
+        """Admit, but hand out nothing."""
+        return await self._face.run(verbs.shift_queue(name, "pause"))
+
+    async def resume(self, name: str) -> QueueInfo:
+        """End a pause."""
+        return await self._face.run(verbs.shift_queue(name, "resume"))
+
+    async def drain(self, name: str) -> QueueInfo:
+        """Admit nothing; let what is queued and running finish."""
+        return await self._face.run(verbs.shift_queue(name, "drain"))
+
+    async def archive(self, name: str) -> QueueInfo:
+        """Admit nothing and hand out nothing; keep the backlog."""
+        return await self._face.run(verbs.shift_queue(name, "archive"))
+
+    async def unarchive(self, name: str) -> QueueInfo:
+        """Make a draining or archived queue active again."""
+        return await self._face.run(verbs.shift_queue(name, "unarchive"))
+
+    async def rm(self, name: str, *, force: bool = False) -> Removed:
+        """Delete a queue: what is queued is killed, what runs may finish. Raises Conflict while a live
+        worker is bound to it, unless `force` unbinds them."""
+        return await self._face.run(verbs.remove_queue(name, force))
+
+    async def stats(self, name: str) -> QueueStats:
+        """Its signals now."""
+        return await self._face.run(verbs.queue_stats(name))
+
+
+class AsyncJobs:
+    """Administration of invocations."""
+
+    def __init__(self, face: AsyncDispatch) -> None:
+        self._face = face
+
+    async def list(
+        self,
+        *,
+        state: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        worker: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[Invocation]:
+        """Invocations, newest first. `queue` is a name or an id, `worker` an id, `limit` 1 to 200."""
+        return await self._face.run(verbs.list_jobs(state, queue, worker, limit, offset))
+
+    async def show(self, inv: str) -> Invocation:
+        """One invocation, with every attempt."""
+        return await self._face.run(verbs.get(inv))
+
+    async def kill(self, inv: str, *, running: bool = False) -> None:
+        """As `AsyncDispatch.kill`."""
+        await self._face.run(verbs.kill(inv, running))
+
+    async def retry(self, inv: str) -> str:
+        """As `AsyncDispatch.retry`."""
+        return await self._face.run(verbs.retry(inv))
+
+    async def why(self, inv: str) -> list[str]:
+        """Why an invocation is where it is, in sentences."""
+        return await self._face.run(verbs.why(inv))
+
+    async def bulk_cancel(self, queue: str | None = None) -> int:
+        """Kill everything queued, in one queue or in all; how many. What runs is untouched."""
+        return await self._face.run(verbs.bulk_cancel(queue))
+
+    async def prune(self, older_than: float | timedelta | None = None) -> int:
+        """Delete invocations that ended more than `older_than` ago (None: as long ago as each queue's
+        retention says); how many."""
+        return await self._face.run(verbs.prune(older_than))
+
+
+class AsyncWorkers:
+    """Administration of workers."""
+
+    def __init__(self, face: AsyncDispatch) -> None:
+        self._face = face
+
+    async def list(self, *, ended: bool = False) -> list[WorkerInfo]:
+        """Live workers of the namespace, and with `ended` those that were."""
+        return await self._face.run(verbs.list_workers(ended))
+
+
+class AsyncTopics:
+    """Administration of topics."""
+
+    def __init__(self, face: AsyncDispatch) -> None:
+        self._face = face
+
+    async def list(self) -> list[TopicInfo]:
+        """Every topic of the namespace."""
+        return await self._face.run(verbs.list_topics())
+
+    async def remove(self, name: str) -> None:
+        """Delete a topic and its values; readers see its end."""
+        await self._face.run(verbs.remove_topic(name))

@@ -1,0 +1,159 @@
+"""A program's connection to a plane of its own process, from any thread or loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lakeshore.core.backend import Backend, Lane, current_backend
+from lakeshore.core.client import Client
+from lakeshore.core.errors import PlaneClosed, Refused, WouldDeadlock, rebuild
+from lakeshore.core.messages import Refusal
+from lakeshore.core.running import CURRENT
+
+Make = Callable[[int], Any]  # a request's number -> the request
+
+
+class Connection:
+    """Asks over one client, which lives on the plane's loop.
+
+    Args:
+        client: already connected.
+        backend: the plane's loop.
+    """
+
+    def __init__(self, client: Client, backend: Backend) -> None:
+        self._client, self._backend = client, backend
+        self._thread = threading.get_ident()
+        self._lane: Lane[tuple[Callable[..., Any], tuple[Any, ...]]] = Lane(backend.post, _run)
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the plane's own loop thread."""
+        return threading.get_ident() == self._thread
+
+    async def call(self, make: Make, id: bytes = b"") -> Any:
+        """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request."""
+        if threading.get_ident() != self._thread:
+            return await self._call_across(make, id)
+        client = self._client
+        req = client.number()
+        parker = self._backend.parker()
+        client.ask(make(req), parker.set)
+        try:
+            answer = await parker.wait()
+        except BaseException:
+            client.drop(req, id)
+            raise
+        if type(answer) is Refusal:
+            raise error_of(answer)
+        return answer
+
+    async def _call_across(self, make: Make, id: bytes) -> Any:
+        backend = current_backend()
+        parker = backend.parker()
+
+        def reply(answer: Any) -> None:
+            try:
+                backend.post(lambda: parker.set(answer))
+            except RuntimeError:  # the asking loop has ended
+                return
+
+        asked = _Asked()
+        self.do(self._ask, make, reply, asked)
+        try:
+            answer = await parker.wait()
+        except BaseException:
+            self.do(self._withdraw, asked, id)
+            raise
+        if type(answer) is Refusal:
+            raise error_of(answer)
+        return answer
+
+    def call_blocking(self, make: Make, *, timeout: float | None = None, id: bytes = b"") -> Any:
+        """Ask and block this thread. TimeoutError withdraws the request.
+
+        Raises: WouldDeadlock on the plane's loop thread and inside an asynchronous body.
+        """
+        self.refuse_to_block()
+        done = threading.Lock()
+        done.acquire()
+        box: list[Any] = []
+
+        def reply(answer: Any) -> None:
+            box.append(answer)
+            done.release()
+
+        asked = _Asked()
+        self.do(self._ask, make, reply, asked)
+        try:
+            arrived = done.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, _LONGEST)))
+        except BaseException:
+            self.do(self._withdraw, asked, id)
+            raise
+        if not arrived:
+            self.do(self._withdraw, asked, id)
+            raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
+        answer = box[0]
+        if type(answer) is Refusal:
+            raise error_of(answer)
+        return answer
+
+    def refuse_to_block(self) -> None:
+        """Raise where blocking would stop the loop that answers."""
+        if threading.get_ident() == self._thread:
+            raise WouldDeadlock(
+                "this blocks, and this is the event loop that would answer: use the async verb "
+                "(await f.asubmit(...), or the same verb of AsyncDispatch)"
+            )
+        running = CURRENT.get()
+        if running is not None and running.on_loop:
+            raise WouldDeadlock(
+                "this blocks, and this body runs on its worker's event loop: use the async verb "
+                "(await f.asubmit(...), or the same verb of AsyncDispatch), or a plain def body"
+            )
+
+    def do(self, call: Callable[..., Any], *args: Any) -> None:
+        """Run a function on the plane's loop, soon. PlaneClosed where it has ended."""
+        try:
+            self._lane.put((call, args))
+        except RuntimeError:
+            raise PlaneClosed("the plane was closed: open it again to go on") from None
+
+    def client(self) -> Client:
+        """The client, for those on the plane's loop."""
+        return self._client
+
+    def close(self) -> None:
+        """Hang up; on the plane's loop."""
+        self._client.link.close()
+
+    def _ask(self, make: Make, reply: Callable[[Any], None], asked: _Asked) -> None:
+        asked.req = self._client.number()
+        self._client.ask(make(asked.req), reply)
+
+    def _withdraw(self, asked: _Asked, id: bytes) -> None:
+        self._client.drop(asked.req, id)
+
+
+_LONGEST = threading.TIMEOUT_MAX
+
+
+class _Asked:
+    """The number of a request that was asked from another thread."""
+
+    __slots__ = ("req",)
+
+    def __init__(self) -> None:
+        self.req = 0
+
+
+def _run(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
+    call, args = item
+    call(*args)
+
+
+def error_of(answer: Refusal) -> Refused:
+    """A refusal, as the exception it stands for."""
+    return rebuild(answer.kind, answer.message, answer.details)

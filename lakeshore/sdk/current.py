@@ -1,0 +1,64 @@
+"""Which plane a submit goes to where none is named."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from lakeshore.core.running import CURRENT
+
+if TYPE_CHECKING:
+    from .face import Face
+
+_lock = threading.Lock()
+_made: list[Face] = []  # open faces, the newest last
+_default: Face | None = None
+_entered: ContextVar[tuple[Face, ...]] = ContextVar("lakeshore_entered", default=())
+
+
+def made(face: Face) -> None:
+    """A face was made."""
+    with _lock:
+        _made.append(face)
+
+
+def closed(face: Face) -> None:
+    """A face was closed."""
+    global _default
+    with _lock:
+        if face in _made:
+            _made.remove(face)
+        if face is _default:
+            _default = None
+
+
+def enter(face: Face) -> None:
+    """A `with` block of a face begins in this context."""
+    _entered.set((*_entered.get(), face))
+
+
+def leave(face: Face) -> None:
+    """It ends."""
+    _entered.set(tuple(entered for entered in _entered.get() if entered is not face))
+
+
+def current_face() -> Face:
+    """The plane of the body this runs in, of the innermost `with`, or the one made last; else the
+    default plane of the environment."""
+    global _default
+    running = CURRENT.get()
+    if running is not None and running.plane is not None:
+        return running.plane
+    for face in reversed(_entered.get()):
+        if not face.is_closed:
+            return face
+    with _lock:
+        if _made:
+            return _made[-1]
+    # a name in a string: the faces are above this module and import it
+    face: Face = importlib.import_module("lakeshore.sdk.dispatch").Dispatch()
+    with _lock:
+        _default = face
+    return face

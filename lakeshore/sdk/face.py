@@ -1,0 +1,140 @@
+"""What both faces of a plane share: submitting from anywhere, and hidden plumbing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from lakeshore.core.messages import Submit, SubmitMany
+
+from . import current
+from .address import namespace_of, resolve
+from .connection import Connection
+from .host import Host, HostOptions
+from .submitting import ManyResults, Submitter
+from .udf import UDF
+
+
+class Face:
+    """A plane as a program sees it. Subclasses open and close it."""
+
+    def __init__(
+        self,
+        address: Any,
+        *,
+        namespace: str | None,
+        token: str | None,
+        ca: str | None,
+        backend: str,
+        sync: str,
+        storage: str | None,
+        retention: float,
+        lease: float,
+        memory_limit: int | None,
+        payload_limit: int,
+        connect_timeout: float,
+    ) -> None:
+        self.address = resolve(address)
+        self.namespace = namespace_of(namespace)
+        if backend not in ("asyncio", "trio"):
+            raise ValueError(f"backend={backend!r}: asyncio or trio")
+        if storage is not None:
+            raise ValueError("storage: this version has no bulk storage; leave it out")
+        if token is not None or ca is not None:
+            raise ValueError("token and ca are for planes on other machines; leave them out for a path")
+        if not lease > 0 or not connect_timeout > 0:
+            raise ValueError(f"lease={lease!r}, connect_timeout={connect_timeout!r}: choose seconds above 0")
+        self.backend = backend
+        self._options = HostOptions(
+            sync=sync, retention=retention, memory_limit=memory_limit, payload_limit=payload_limit
+        )
+        self._closed = False
+        self._submitter: Submitter | None = None
+        current.made(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def host(self) -> Host:
+        """The open plane behind this face; opens it where that is possible."""
+        raise NotImplementedError
+
+    def connection(self) -> Connection:
+        """The connection to it."""
+        raise NotImplementedError
+
+    def submitter(self) -> Submitter:
+        """What builds this face's submits."""
+        host = self.host()
+        if self._submitter is None:
+            self._submitter = Submitter(
+                durable=host.durable,
+                known=host.known,
+                wall=time.time,
+                payload_limit=host.options.payload_limit,
+            )
+        return self._submitter
+
+    def submit_blocking(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Submit, blocking this thread until it is stored."""
+        connection, submitter = self.connection(), self.submitter()
+        connection.refuse_to_block()
+        message = submitter.submit(udf, args, kwargs)
+        return submitter.read(message, connection.call_blocking(_numbered(message)))
+
+    async def submit_async(
+        self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Submit, waiting until it is stored."""
+        submitter = self.submitter()
+        message = submitter.submit(udf, args, kwargs)
+        return submitter.read(message, await self.connection().call(_numbered(message)))
+
+    def submit_many_blocking(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
+        """Submit many, blocking this thread."""
+        connection, submitter = self.connection(), self.submitter()
+        connection.refuse_to_block()
+        many = ManyResults()
+        for part in many.parts(submitter, udf, items):
+            many.take(submitter, part, connection.call_blocking(_numbered_many(part)).results)
+        return many.done()
+
+    async def submit_many_async(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
+        """Submit many, waiting for each part."""
+        connection, submitter = self.connection(), self.submitter()
+        many = ManyResults()
+        for part in many.parts(submitter, udf, items):
+            many.take(submitter, part, (await connection.call(_numbered_many(part))).results)
+        return many.done()
+
+
+def _numbered(message: Submit) -> Any:
+    def make(req: int) -> Submit:
+        return Submit(
+            req,
+            message.id,
+            message.queue,
+            message.call,
+            message.priority,
+            message.digest,
+            message.strict,
+            message.delay,
+            message.deadline,
+            False,
+            False,
+            message.function,
+        )
+
+    return make
+
+
+def _numbered_many(part: list[tuple[int, Submit]]) -> Any:
+    def make(req: int) -> SubmitMany:
+        return SubmitMany(req, tuple(_numbered(message)(req) for _, message in part))
+
+    return make
+
+

@@ -1,0 +1,44 @@
+"""How an ended invocation becomes a value or an exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakeshore.core.errors import InvocationFailed, InvocationKilled, InvocationTimeout, Unsuccessful
+from lakeshore.core.ids import text_of
+from lakeshore.core.messages import Outcome
+from lakeshore.core.states import State
+from lakeshore.core.values import unpack
+
+
+def value_of(outcome: Outcome, types: tuple[Any, ...] = ()) -> Any:
+    """The result, or raise what the invocation ended with."""
+    raise_unless_succeeded(outcome)
+    assert outcome.result is not None
+    return unpack(outcome.result, types=types)
+
+
+def raise_unless_succeeded(outcome: Outcome) -> None:
+    """Raise InvocationFailed, InvocationKilled or InvocationTimeout."""
+    if outcome.state != State.SUCCEEDED:
+        raise exception_of(outcome)
+
+
+def exception_of(outcome: Outcome) -> Unsuccessful:
+    """The exception that an outcome without success stands for."""
+    id, attempt, error = text_of(outcome.id), outcome.attempt, outcome.error
+    if outcome.state == State.FAILED and error is not None:
+        return InvocationFailed(
+            error.message,
+            id=id,
+            attempt=attempt,
+            type=error.type,
+            traceback=error.traceback,
+            notes=error.notes,
+            failure=error,
+        )
+    if outcome.state == State.KILLED:
+        return InvocationKilled(outcome.reason or "killed", id=id, attempt=attempt)
+    if outcome.state == State.TIMEOUT:
+        return InvocationTimeout(outcome.reason or "it took too long", id=id, attempt=attempt)
+    return InvocationFailed(outcome.reason or "it failed", id=id, attempt=attempt)

@@ -1,0 +1,224 @@
+"""What administration and `get` return. Attributes in snake_case, JSON in camelCase."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, field
+
+from lakeshore.core.ids import text_of
+from lakeshore.core.rows import Attempt as StoredAttempt
+from lakeshore.core.rows import InvocationRow
+from lakeshore.core.states import QueueState, State
+
+
+class Attempt(Struct, frozen=True, rename="camel"):
+    """One claim by a worker. `outcome` is None while it runs, else succeeded, failed, timeout,
+    killed, returned or lost."""
+
+    number: int
+    worker: str
+    worker_pid: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    reason: str | None
+
+
+class Invocation(Struct, frozen=True, rename="camel"):
+    """One invocation as it is now. Times are aware datetimes in UTC."""
+
+    id: str
+    queue: str
+    namespace: str
+    state: State
+    worker: str | None
+    worker_pid: int | None
+    function: str
+    key: str | None
+    priority: float
+    attempt: int
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
+    reason: str | None
+    parent: str | None
+    retry_of: str | None
+    progress: Any = None
+    prefix: str = ""
+    attempts: tuple[Attempt, ...] = ()
+
+
+class QueueInfo(Struct, frozen=True, rename="camel"):
+    """One queue. `members` counts the live workers bound to it by name."""
+
+    id: str
+    name: str
+    kind: str
+    state: QueueState
+    members: int
+    provider_ref: str | None
+    elasticity: dict[str, Any] | None
+    daemon_template: dict[str, Any] | None
+    admission: dict[str, Any]
+    description: str
+    queued: int
+    running: int
+    temperature: float = 1.0
+    seed: int | None = None
+    retention: float | None = None
+    workers: tuple[WorkerInfo, ...] = ()
+
+
+class QueueStats(Struct, frozen=True, rename="camel"):
+    """Signals of a queue: slots in use as a share, jobs queued and running, the oldest wait."""
+
+    daemons: int
+    utilization: float
+    pending: int
+    running: int
+    oldest_wait_s: float | None = field(name="oldestWaitS")
+    blocked: int
+    actions: tuple[Any, ...] = ()
+
+
+class WorkerInfo(Struct, frozen=True, rename="camel"):
+    """One worker process. `state` is ready, draining or ended."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    busy: int
+    state: str
+    started_at: datetime
+    last_seen_at: datetime
+    labels: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    provider: str | None = None
+
+
+class TopicInfo(Struct, frozen=True, rename="camel"):
+    """One topic: how many frames were ever posted and their stored bytes."""
+
+    name: str
+    frames: int
+    bytes: int
+    closed: bool
+
+
+class Removed(Struct, frozen=True, rename="camel"):
+    """A removed queue; workers that had no other queue now serve the default one."""
+
+    name: str
+    now_serving_default: tuple[str, ...] = ()
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Seconds since 1970 as an aware datetime."""
+    return None if seconds is None else _EPOCH + timedelta(seconds=seconds)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def invocation_of(row: InvocationRow, queue: str) -> Invocation:
+    """A stored row as its record."""
+    record, call = row.record, row.call
+    last = record.attempts[-1] if record.attempts else None
+    error = record.error
+    return Invocation(
+        id=text_of(row.id),
+        queue=queue,
+        namespace=row.namespace,
+        state=row.state,
+        worker=text_of(last.worker) if last is not None else None,
+        worker_pid=last.pid if last is not None else None,
+        function=call.options.function.name,
+        key=call.key or None,
+        priority=record.priority,
+        attempt=record.attempt,
+        submitted_at=_at(record.submitted_at),
+        started_at=moment(last.started_at if last is not None else None),
+        ended_at=moment(record.ended_at),
+        error=f"{error.type}: {error.message}" if error is not None else None,
+        reason=record.reason,
+        parent=text_of(call.parent) if call.parent is not None else None,
+        retry_of=text_of(call.retry_of) if call.retry_of is not None else None,
+        prefix=call.prefix,
+        attempts=tuple(_attempt(attempt) for attempt in record.attempts),
+    )
+
+
+def _attempt(stored: StoredAttempt) -> Attempt:
+    return Attempt(
+        stored.number,
+        text_of(stored.worker),
+        stored.pid,
+        _at(stored.started_at),
+        moment(stored.ended_at),
+        stored.outcome,
+        stored.reason,
+    )
+
+
+def _at(seconds: float) -> datetime:
+    return _EPOCH + timedelta(seconds=seconds)
+
+
+def worker_of(row: dict[str, Any]) -> WorkerInfo:
+    """What a plane says of a worker."""
+    return WorkerInfo(
+        id=row["id"],
+        name=row["name"],
+        host=row["host"],
+        pid=row["pid"],
+        queues=tuple(row["queues"]),
+        slots=row["slots"],
+        busy=row["busy"],
+        state=row["state"],
+        started_at=_at(row["startedAt"]),
+        last_seen_at=_at(row["lastSeenAt"]),
+        labels=dict(row["labels"]),
+        versions=dict(row["versions"]),
+    )
+
+
+def queue_of(row: dict[str, Any]) -> QueueInfo:
+    """What a plane says of a queue."""
+    workers = tuple(worker_of(worker) for worker in row.get("workers", ()))
+    return QueueInfo(
+        id=row["id"],
+        name=row["name"],
+        kind=row["kind"],
+        state=QueueState(row["state"]),
+        members=row["members"],
+        provider_ref=row["providerRef"],
+        elasticity=row["elasticity"],
+        daemon_template=row["daemonTemplate"],
+        admission=dict(row["admission"]),
+        description=row["description"],
+        queued=row["queued"],
+        running=row["running"],
+        temperature=row["temperature"],
+        seed=row["seed"],
+        retention=row["retention"],
+        workers=workers,
+    )
+
+
+def stats_of(row: dict[str, Any]) -> QueueStats:
+    """What a plane says of a queue's signals."""
+    return QueueStats(
+        row["daemons"],
+        row["utilization"],
+        row["pending"],
+        row["running"],
+        row["oldestWaitS"],
+        row["blocked"],
+        tuple(row["actions"]),
+    )

@@ -1,0 +1,91 @@
+"""Where a worker finds the body of a grant."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+import cloudpickle
+
+from lakeshore.core.messages import Grant
+from lakeshore.core.rows import Function
+from lakeshore.core.worker import Unresolved
+
+from .functions import source_hash, walk
+from .udf import UDF
+
+log = logging.getLogger("lakeshore")
+
+_unpickled: dict[bytes, Any] = {}  # by content hash: the same for every worker of the process
+
+
+class Resolver:
+    """Finds the body of a grant: the submitter's own object, else by reference, else by value.
+
+    Args:
+        known: bodies of this process by their local name.
+        allow_pickle: whether bodies may come as pickles.
+    """
+
+    def __init__(self, known: dict[str, Any], *, allow_pickle: bool) -> None:
+        self._known, self._allow_pickle = known, allow_pickle
+        self._found: dict[tuple[str, bytes], Any] = {}
+        self._warned: set[str] = set()
+
+    def __call__(self, grant: Grant) -> Any:
+        """The body, or raise `Unresolved`."""
+        function = grant.call.options.function
+        body = self._known.get(function.local)
+        if body is not None:
+            return body
+        key = (function.ref, function.value)
+        body = self._found.get(key)
+        if body is None:
+            body = self._found[key] = self._find(function, grant.function)
+        return body
+
+    def _find(self, function: Function, data: bytes | None) -> Any:
+        if function.ref:
+            return self._imported(function)
+        if not function.value:
+            raise Unresolved(
+                f"{function.name} lived only in the process that submitted it: define it at the top of a "
+                "module that workers can import"
+            )
+        return self._unpickle(function, data)
+
+    def _imported(self, function: Function) -> Any:
+        module, _, qualname = function.ref.partition(":")
+        try:
+            found = walk(importlib.import_module(module), qualname)
+        except Exception as error:
+            raise Unresolved(
+                f"{function.ref} can't be imported here ({type(error).__name__}: {error})"
+            ) from error
+        if not isinstance(found, UDF):
+            raise Unresolved(f"{function.ref} is not a @udf here: put the decorator back")
+        here = source_hash(found.fn)
+        if function.source and here and here != function.source and function.ref not in self._warned:
+            self._warned.add(function.ref)
+            import logging
+
+            log.warning(
+                "the source of %s differs from what its submitter had: this worker runs its own", function.ref
+            )
+        return found
+
+    def _unpickle(self, function: Function, data: bytes | None) -> Any:
+        if not self._allow_pickle:
+            raise Unresolved(f"{function.name} comes as a pickle, and this worker takes none (allow_pickle)")
+        body = _unpickled.get(function.value)
+        if body is None:
+            if data is None:
+                raise Unresolved(f"the pickle of {function.name} is not in the store any more")
+            try:
+                body = _unpickled[function.value] = cloudpickle.loads(data)
+            except Exception as error:
+                raise Unresolved(
+                    f"{function.name} can't be unpickled here ({type(error).__name__}: {error})"
+                ) from error
+        return body

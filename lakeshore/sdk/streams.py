@@ -1,0 +1,298 @@
+"""Reading frames: one stream's state on the plane's loop, and the two faces of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from msgspec import Struct
+
+from lakeshore.core.backend import current_backend
+from lakeshore.core.errors import Gap, StreamRestarted
+from lakeshore.core.messages import Chunk, Follow, FollowTopic, Outcome, Refusal, StreamEnd, StreamGap
+from lakeshore.core.values import unpack_frames
+
+from .connection import Connection, error_of
+from .outcomes import raise_unless_succeeded
+from .records import moment
+
+T = TypeVar("T")
+
+WINDOW = 2048  # frames the head may send ahead of what was read
+
+
+class Frame(Struct, Generic[T], frozen=True):
+    """One value of a stream. `seq` counts from 0 across attempts, `at` is when it was yielded,
+    in seconds since 1970 (`time` is the same as an aware datetime)."""
+
+    seq: int
+    value: T
+    attempt: int
+    at: float
+
+    @property
+    def time(self) -> datetime:
+        """When it was yielded."""
+        found = moment(self.at)
+        assert found is not None
+        return found
+
+
+class _Source:
+    """A stream as the plane's loop sees it: what has come and was not fetched."""
+
+    def __init__(self, connection: Connection, target: bytes | str, since: int) -> None:
+        self._connection = connection
+        self._target, self._since = target, since
+        self._came: deque[Any] = deque()
+        self._waiter: Callable[[list[Any]], None] | None = None
+        self._req = 0
+
+    def fetch(self, reply: Callable[[list[Any]], None]) -> None:
+        """Give `reply` what has come, or call it when something comes. On the plane's loop."""
+        if not self._req:
+            self._open()
+        if self._came:
+            came, self._came = list(self._came), deque()
+            reply(came)
+        else:
+            self._waiter = reply
+
+    def forget(self) -> None:
+        """Nobody waits any more for now."""
+        self._waiter = None
+
+    def consumed(self, frames: int) -> None:
+        """Some were read."""
+        self._connection.client().consumed(self._req, frames)
+
+    def close(self) -> None:
+        """No more is wanted."""
+        if self._req:
+            id = self._target if isinstance(self._target, bytes) else b""
+            self._connection.client().close_stream(self._req, id)
+
+    def _open(self) -> None:
+        client = self._connection.client()
+        self._req = client.number()
+        if isinstance(self._target, bytes):
+            message: Any = Follow(self._req, self._target, self._since, WINDOW)
+        else:
+            message = FollowTopic(self._req, self._target, self._since, WINDOW)
+        client.open(message, self._arrived)
+
+    def _arrived(self, message: Any) -> None:
+        self._came.append(message)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            came, self._came = list(self._came), deque()
+            waiter(came)
+
+
+class _Reading:
+    """What both faces of a stream share: frames out of chunks, the cursor, and how it ends."""
+
+    def __init__(
+        self, connection: Connection, target: bytes | str, since: int, types: tuple[Any, ...]
+    ) -> None:
+        if not isinstance(since, int) or isinstance(since, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"since={since!r}: a cursor is a frame's number, 0 for the first")
+        self.cursor = max(since, 0)
+        self._connection = connection
+        self._types = types
+        self._source = _Source(connection, target, self.cursor)
+        self._messages: deque[Any] = deque()
+        self._frames: deque[Frame[Any]] = deque()
+        self._taken = 0
+        self._over = False
+
+    def _unpack(self) -> bool:
+        """Turn the next message into frames; False when there is no message."""
+        if not self._messages:
+            return False
+        message = self._messages.popleft()
+        if type(message) is Chunk:
+            times, values = unpack_frames(message.data, types=self._types)
+            seq, attempt, skip = message.seq, message.attempt, self.cursor - message.seq
+            frames = [
+                Frame(seq + number, value, attempt, at)
+                for number, (at, value) in enumerate(zip(times, values, strict=True))
+            ]
+            self._frames.extend(frames[skip:] if skip > 0 else frames)
+            self._taken = message.count - max(skip, 0)
+            return True
+        self._over = True
+        if isinstance(message, Refusal):
+            raise error_of(message)
+        if isinstance(message, StreamGap):
+            raise Gap(self.cursor, message.first)
+        assert isinstance(message, StreamEnd)
+        if isinstance(message.outcome, Outcome):
+            raise_unless_succeeded(message.outcome)
+        return True
+
+
+class Stream(_Reading, Generic[T]):
+    """Frames of an invocation or topic, live until its end; iterate it, in a `for`.
+
+    `cursor` is the `since` that goes on after the last frame given. Usable in `with`.
+    """
+
+    def __iter__(self) -> Iterator[Frame[T]]:
+        return self
+
+    def __next__(self) -> Frame[T]:
+        while not self._frames:
+            if self._over:
+                raise StopIteration
+            if self._taken:
+                self._connection.do(self._source.consumed, self._taken)
+                self._taken = 0
+            try:
+                if not self._unpack():
+                    self._fetch()
+            finally:
+                if self._over:
+                    self._connection.do(self._source.close)
+        frame = self._frames.popleft()
+        self.cursor = frame.seq + 1
+        return frame
+
+    def values(self, *, restarts: str = "raise") -> Iterator[T]:
+        """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
+        unless `restarts="keep"`."""
+        keep = _keeps(restarts)
+        attempt = 0
+        for frame in self:
+            if attempt and frame.attempt != attempt and not keep:
+                self._frames.appendleft(frame)
+                self.cursor = frame.seq
+                raise StreamRestarted(frame.attempt)
+            attempt = frame.attempt
+            yield frame.value
+
+    def close(self) -> None:
+        """Stop reading; what was not read stays where it is."""
+        if not self._over:
+            self._over = True
+            self._frames.clear()
+            self._connection.do(self._source.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _fetch(self) -> None:
+        self._connection.refuse_to_block()
+        done = threading.Lock()
+        done.acquire()
+
+        def reply(messages: list[Any]) -> None:
+            self._messages.extend(messages)
+            done.release()
+
+        self._connection.do(self._source.fetch, reply)
+        try:
+            done.acquire()
+        except BaseException:
+            self._connection.do(self._source.forget)
+            raise
+
+
+class AsyncStream(_Reading, Generic[T]):
+    """Frames of an invocation or topic, live until its end; iterate it, in an `async for`.
+
+    `cursor` is the `since` that goes on after the last frame given. Usable in `async with`.
+    """
+
+    def __aiter__(self) -> AsyncIterator[Frame[T]]:
+        return self
+
+    async def __anext__(self) -> Frame[T]:
+        frames = self._frames
+        if not frames:
+            await self._more()
+        frame = frames.popleft()
+        self.cursor = frame.seq + 1
+        return frame
+
+    async def values(self, *, restarts: str = "raise") -> AsyncIterator[T]:
+        """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
+        unless `restarts="keep"`."""
+        keep = _keeps(restarts)
+        attempt = 0
+        async for frame in self:
+            if attempt and frame.attempt != attempt and not keep:
+                self._frames.appendleft(frame)
+                self.cursor = frame.seq
+                raise StreamRestarted(frame.attempt)
+            attempt = frame.attempt
+            yield frame.value
+
+    async def aclose(self) -> None:
+        """Stop reading; what was not read stays where it is."""
+        if not self._over:
+            self._over = True
+            self._frames.clear()
+            self._do(self._source.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _more(self) -> None:
+        while not self._frames:
+            if self._over:
+                raise StopAsyncIteration
+            if self._taken:
+                self._do(self._source.consumed, self._taken)
+                self._taken = 0
+            try:
+                if not self._unpack():
+                    await self._fetch()
+            finally:
+                if self._over:
+                    self._do(self._source.close)
+
+    def _do(self, call: Callable[..., None], *args: Any) -> None:
+        if self._connection.here:
+            call(*args)
+        else:
+            self._connection.do(call, *args)
+
+    async def _fetch(self) -> None:
+        backend = current_backend()
+        parker = backend.parker()
+        here = self._connection.here
+
+        def reply(messages: list[Any]) -> None:
+            self._messages.extend(messages)
+            if here:
+                parker.set(None)
+            else:
+                backend.post(lambda: parker.set(None))
+
+        self._do(self._source.fetch, reply)
+        try:
+            await parker.wait()
+        except BaseException:
+            self._do(self._source.forget)
+            raise
+
+
+def _keeps(restarts: str) -> bool:
+    if restarts not in ("raise", "keep"):
+        raise ValueError(f'restarts={restarts!r}: "raise" or "keep"')
+    return restarts == "keep"

@@ -1,0 +1,189 @@
+"""From a call in the user's program to the message that submits it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from lakeshore.core.bodies import check_size
+from lakeshore.core.errors import Refused, SubmitErrors
+from lakeshore.core.ids import text_of
+from lakeshore.core.messages import Accepted, Refusal, Submit
+from lakeshore.core.plane import new_id
+from lakeshore.core.rows import Call
+from lakeshore.core.running import CURRENT
+from lakeshore.core.settings import DEFAULT
+from lakeshore.core.values import pack_call
+
+from .connection import error_of
+from .scope import current_prefix
+from .udf import UDF, finite
+
+log = logging.getLogger("lakeshore")
+
+PART_ITEMS, PART_BYTES = 1000, 1 << 20  # what one part of a submit_many may hold
+_OPTIONS = frozenset(
+    {"_key", "_strict_key", "_priority", "_delay", "_deadline", "_timeout"}
+)
+
+
+class Submitter:
+    """Builds submits for one plane.
+
+    Args:
+        durable: whether bodies must be found again by another process.
+        known: where bodies of this process are kept by their local name, for its workers.
+        wall: seconds since 1970.
+        payload_limit: bytes the packed arguments of one call may take.
+    """
+
+    def __init__(
+        self, *, durable: bool, known: dict[str, Any], wall: Callable[[], float], payload_limit: int
+    ) -> None:
+        self._durable, self._known = durable, known
+        self._wall, self._limit = wall, payload_limit
+        self._sent: set[bytes] = set()  # pickles that are on their way
+
+    def submit(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submit:
+        """The message of one call; its `req` is 0 still.
+
+        Raises: TypeError, ValueError for what can't be submitted.
+        """
+        key, strict, priority, delay, deadline, timeout = "", False, udf.priority, None, None, udf.timeout
+        for name in kwargs:
+            if name[:1] == "_":
+                kwargs = dict(kwargs)
+                key, strict, priority, delay, deadline, timeout = self._take_options(udf, kwargs)
+                break
+        udf.bind(args, kwargs)
+        packed = pack_call(args, kwargs)
+        if len(packed) > self._limit:
+            check_size(packed, self._limit, f"the arguments of {udf.name}")
+        options = udf.options(timeout, durable=self._durable)
+        local = udf.local_name
+        if local not in self._known:
+            self._known[local] = udf
+        function = None
+        value = options.function.value
+        if value and value not in self._sent:
+            function = udf.stored()
+        digest = b""
+        if key:
+            digest = hashlib.blake2b(udf.name.encode() + b"\0" + packed, digest_size=16).digest()
+        running = CURRENT.get()
+        parent = running.id if running is not None else None
+        call = Call(options, packed, current_prefix(), key, parent)
+        return Submit(
+            0, new_id(), udf.queue or DEFAULT, call, priority, digest, strict, delay, deadline, function=function
+        )
+
+    def read(self, message: Submit, answer: Accepted) -> str:
+        """The id that an answer gives."""
+        if message.function is not None:
+            self._sent.add(message.function.hash)
+        if answer.known and not answer.same:
+            log.warning(
+                "key %r is held by %s, submitted with another function or other arguments: its id was "
+                "returned, nothing new was submitted",
+                message.call.key,
+                text_of(answer.id),
+            )
+        return text_of(answer.id)
+
+    def _take_options(self, udf: UDF[..., Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        given = {name: kwargs.pop(name) for name in list(kwargs) if name in _OPTIONS}
+        for name in kwargs:
+            if name.startswith("_"):
+                raise TypeError(
+                    f"{name!r} is no option of submit: it takes {', '.join(sorted(_OPTIONS))} and _dispatch"
+                )
+        key = given.get("_key")
+        if key is not None and not isinstance(key, str):
+            raise TypeError(f"_key={key!r}: a key is a string")
+        if key == "":
+            raise ValueError("_key is empty: pass a key that names this piece of work, or leave it out")
+        priority = given.get("_priority")
+        timeout = given.get("_timeout")
+        if timeout is not None and finite("_timeout", timeout) <= 0:
+            raise ValueError(f"_timeout={timeout!r}: choose a number of seconds above 0")
+        return (
+            key or "",
+            bool(given.get("_strict_key", False)),
+            udf.priority if priority is None else finite("_priority", priority),
+            self._from_now("_delay", given.get("_delay")),
+            self._from_now("_deadline", given.get("_deadline")),
+            udf.timeout if timeout is None else float(timeout),
+        )
+
+    def _from_now(self, name: str, when: Any) -> float | None:
+        if when is None:
+            return None
+        if isinstance(when, timedelta):
+            return max(0.0, when.total_seconds())
+        if isinstance(when, datetime):
+            if when.tzinfo is None:
+                raise ValueError(f"{name}={when!r}: give the datetime a time zone")
+            return max(0.0, when.timestamp() - self._wall())
+        return max(0.0, finite(name, when))
+
+
+def split(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An item of a submit_many as arguments: a dict by name, a tuple in order, else one."""
+    if isinstance(item, dict):
+        return (), item  # pyright: ignore[reportUnknownVariableType]
+    return (item, {}) if isinstance(item, tuple) else ((item,), {})  # pyright: ignore[reportUnknownVariableType]
+
+
+class ManyResults:
+    """What became of the items of a submit_many."""
+
+    def __init__(self) -> None:
+        self.ids: list[str | None] = []
+        self.errors: dict[int, Exception] = {}
+
+    def parts(
+        self, submitter: Submitter, udf: UDF[..., Any], items: Iterable[Any]
+    ) -> Iterator[list[tuple[int, Submit]]]:
+        """Messages in parts; an item that can't be submitted is noted and left out."""
+        part: list[tuple[int, Submit]] = []
+        size = 0
+        for item in items:
+            index = len(self.ids)
+            self.ids.append(None)
+            try:
+                args, kwargs = split(item)
+                message = submitter.submit(udf, args, kwargs)
+            except Exception as error:
+                self.errors[index] = error
+                continue
+            part.append((index, message))
+            size += len(message.call.args or b"")
+            if len(part) >= PART_ITEMS or size >= PART_BYTES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
+
+    def take(
+        self, submitter: Submitter, part: list[tuple[int, Submit]], results: tuple[Accepted | Refusal, ...]
+    ) -> None:
+        """Note the answers to a part."""
+        for (index, message), result in zip(part, results, strict=False):
+            if isinstance(result, Accepted):
+                self.ids[index] = submitter.read(message, result)
+            else:
+                self.errors[index] = error_of(result)
+        for index, _ in part[len(results) :]:  # the queue closed while the rest waited for room
+            last = results[-1] if results else None
+            self.errors[index] = (
+                error_of(last) if isinstance(last, Refusal) else Refused("the rest was not submitted")
+            )
+
+    def done(self) -> list[str]:
+        """All ids, or `SubmitErrors`."""
+        if self.errors:
+            raise SubmitErrors(self.ids, self.errors)
+        return [id for id in self.ids if id is not None]

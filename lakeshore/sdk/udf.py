@@ -1,0 +1,429 @@
+"""`@udf`: a function that can run here, or be submitted to run somewhere else."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import typing
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from lakeshore.core.bodies import KINDS
+from lakeshore.core.rows import Function, FunctionRow, Options
+from lakeshore.core.settings import check_name
+
+from . import functions
+
+if TYPE_CHECKING:
+    from .face import Face
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
+Moment = float | timedelta | datetime
+
+
+class UDF(Generic[P, R]):
+    """A body with its options. Made by `udf`; `kind` says which of the four it is.
+
+    Attributes:
+        fn: the function itself.
+        kind: "sync", "generator", "async" or "async_generator".
+        name: for display.
+        queue: where a submit goes; None is the default queue.
+        types: its annotations, by which values that carry a class find it.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        queue: str | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        retry_delay: float = 1.0,
+        retry_cap: float = 300.0,
+        retry_on: RetryOn = Exception,
+        priority: float = 0.0,
+        name: str | None = None,
+        by: str = "auto",
+        runner: str | None = None,
+    ) -> None:
+        self.kind = body_kind(fn)
+        self.fn = fn
+        self.queue = check_name(queue) if queue is not None else None
+        self.timeout = _seconds("timeout", timeout)
+        self.retries = _count("retries", retries)
+        self.retry_delay = _positive("retry_delay", retry_delay)
+        self.retry_cap = _positive("retry_cap", retry_cap)
+        if self.retry_cap < self.retry_delay:
+            raise ValueError(f"retry_cap={retry_cap} is below retry_delay={retry_delay}: raise the cap")
+        self.retry_on = _retry_on(retry_on)
+        self.priority = finite("priority", priority)
+        if by not in ("auto", "ref", "value"):
+            raise ValueError(f"by={by!r}: a body travels by auto, ref or value")
+        if runner not in (None, "inline"):
+            raise ValueError(f"runner={runner!r}: this version runs bodies inline; leave it out")
+        self.by = by
+        self.name = name or _display_name(fn)
+        self._signature = inspect.signature(fn)
+        self._simple = _simple_parameters(self._signature, self.name)
+        self._local = functions.local_name()
+        self._options: dict[tuple[float | None, bool], Options] = {}
+        self._stored: FunctionRow | None = None
+        functools.update_wrapper(self, fn, updated=())
+
+    @functools.cached_property
+    def types(self) -> tuple[Any, ...]:
+        """What its annotations name."""
+        try:
+            hints = typing.get_type_hints(_plain(self.fn))
+        except Exception:  # an annotation that can't be evaluated names nothing
+            return ()
+        return tuple(hints.values())
+
+    @functools.cached_property
+    def result_types(self) -> tuple[Any, ...]:
+        """What it says it returns or yields."""
+        try:
+            hint = typing.get_type_hints(_plain(self.fn)).get("return")
+        except Exception:
+            return ()
+        return () if hint is None else (hint,)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run in place; with `queue=` submit, and give the same shape back."""
+        if self.queue is None or running_here() is not None:
+            return self.fn(*args, **kwargs)
+        from .calls import call_through
+
+        return call_through(self, args, kwargs)
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run in place, whatever the queue."""
+        return self.fn(*args, **kwargs)
+
+    @overload
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    def submit(self, *args: Any, _key: str | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _priority: float | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _delay: Moment | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _deadline: Moment | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _timeout: float | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _dispatch: Face | None, **kwargs: Any) -> str: ...
+    def submit(self, *args: Any, **kwargs: Any) -> str:
+        """Submit a call and return its id, a ULID of 26 characters.
+
+        Underscored names are Lakeshore's, all others the body's: `_key` (the same key gives the same
+        id), `_strict_key` (KeyConflict where the arguments differ), `_priority`, `_delay` and
+        `_deadline` (seconds from now, a timedelta, or an aware datetime), `_timeout` (seconds),
+        `_dispatch` (the plane).
+
+        Raises: TypeError for arguments the body does not take or that can't travel, ValueError for
+            an option that makes no sense, QueueFull, QueueClosed, NotFound, KeyConflict, StoreFailed.
+        """
+        face = kwargs.pop("_dispatch", None) or _face()
+        return face.submit_blocking(self, args, kwargs)
+
+    async def asubmit(self, *args: Any, **kwargs: Any) -> str:
+        """`submit` inside an event loop."""
+        face = kwargs.pop("_dispatch", None) or _face()
+        return await face.submit_async(self, args, kwargs)
+
+    def submit_many(self, items: Iterable[Any], *, _dispatch: Face | None = None) -> list[str]:
+        """Submit many calls; they travel in parts, one commit a part.
+
+        Args:
+            items: each a dict (keyword arguments, underscored options too), a tuple (positional
+                arguments), or else one argument.
+
+        Returns: one id an item, in order.
+        Raises: SubmitErrors where some were refused; the others stand.
+        """
+        return (_dispatch or _face()).submit_many_blocking(self, items)
+
+    async def asubmit_many(self, items: Iterable[Any], *, _dispatch: Face | None = None) -> list[str]:
+        """`submit_many` inside an event loop."""
+        return await (_dispatch or _face()).submit_many_async(self, items)
+
+    def __get__(self, instance: object, owner: type | None = None) -> UDF[P, R]:
+        """A udf in a class body is a static function."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<udf {self.name} ({self.kind})>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {name: getattr(self, name) for name in _OPTION_NAMES}
+        return (_rebuild, (self.fn, options))
+
+    # what the rest of the package needs
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Raise the TypeError that calling the body with these would raise."""
+        simple = self._simple
+        if simple is not None:
+            names, required, most = simple
+            if len(args) <= most:
+                given = len(args)
+                for name in kwargs:
+                    if names.get(name, -1) < given:
+                        break
+                else:
+                    if given + len(kwargs) == len(names) or required <= {*kwargs, *list(names)[:given]}:
+                        return
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}; its signature is {self.name}{self._signature}") from None
+
+    def wants_retry(self, error: BaseException) -> bool:
+        """Whether `retry_on` names this error."""
+        if isinstance(self.retry_on, type | tuple):
+            return isinstance(error, self.retry_on)
+        return bool(self.retry_on(error))
+
+    def options(self, timeout: float | None, *, durable: bool) -> Options:
+        """What a worker needs to know, shared by all calls with this timeout."""
+        key = (timeout, durable)
+        options = self._options.get(key)
+        if options is None or not self._local.startswith(functions.process_mark()):
+            if not self._local.startswith(functions.process_mark()):  # a forked child
+                self._local = functions.local_name()
+                self._options.clear()
+            options = self._options[key] = Options(
+                self._function(durable), self.kind, timeout, self.retries, self.retry_delay, self.retry_cap
+            )
+        return options
+
+    def stored(self) -> FunctionRow | None:
+        """Its pickle, where it travels by value."""
+        return self._stored
+
+    @property
+    def local_name(self) -> str:
+        """What names this very object inside this process."""
+        return self._local
+
+    def _function(self, durable: bool) -> Function:
+        if not durable:
+            return Function(self.name, self._local)
+        source = functions.source_hash(_plain(self.fn))
+        ref = functions.reference(self) if self.by != "value" else ""
+        if ref:
+            return Function(self.name, self._local, ref, b"", source)
+        if self.by == "ref":
+            raise TypeError(
+                f"{self.name} can't travel by reference: define it at the top of an importable module, "
+                'under its own name and with the decorator, or use by="auto"'
+            )
+        if self._stored is None:
+            self._stored = functions.pickled(self)
+        return Function(self.name, self._local, "", self._stored.hash, source)
+
+
+_OPTION_NAMES = (
+    "queue",
+    "timeout",
+    "retries",
+    "retry_delay",
+    "retry_cap",
+    "retry_on",
+    "priority",
+    "name",
+    "by",
+)
+
+
+def _rebuild(fn: Callable[..., Any], options: dict[str, Any]) -> UDF[..., Any]:
+    return UDF(fn, **options)
+
+
+@overload
+def udf(fn: Callable[P, R], /, *, queue: str | None = ..., **options: Any) -> UDF[P, R]: ...
+@overload
+def udf(
+    *,
+    queue: str | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    retry_delay: float = 1.0,
+    retry_cap: float = 300.0,
+    retry_on: RetryOn = Exception,
+    priority: float = 0.0,
+    name: str | None = None,
+    by: str = "auto",
+    runner: str | None = None,
+) -> Callable[[Callable[P, R]], UDF[P, R]]: ...
+def udf(fn: Any = None, /, **options: Any) -> Any:
+    """Make a function submittable: `@udf`, `@udf(retries=3)` or `udf(fn, queue="q")`.
+
+    One decorator for four kinds of body: a function, a generator, a coroutine function, an
+    asynchronous generator. `inspect` decides once, here.
+
+    Args:
+        queue: where submits go; a plain call submits too then, and gives the same shape back.
+        timeout: seconds a body may run.
+        retries: how many more attempts a body that raises gets.
+        retry_delay, retry_cap: the exponential backoff between them, seconds, with full jitter.
+        retry_on: exception types, or a predicate of the exception.
+        priority: in a queue of kind priority or boltzmann.
+        name: for display.
+        by: how the body travels to other processes: "ref", "value", or "auto".
+
+    Raises: TypeError for a class or what can't be called, ValueError for a wrong option.
+    """
+    if fn is None:
+        return lambda function: UDF(function, **options)  # pyright: ignore[reportUnknownLambdaType]
+    return UDF(fn, **options)
+
+
+def body_kind(fn: Any) -> str:
+    """Which of the four kinds a function is.
+
+    Sees through `functools.partial`, `functools.wraps` and objects with `__call__`.
+    Raises: TypeError for what can't be a body.
+    """
+    if isinstance(fn, UDF):
+        raise TypeError(f"{fn!r} is a udf already: pass udf(f.fn, ...) to give it other options")
+    if isinstance(fn, type):
+        raise TypeError(f"{fn.__name__} is a class: pass a function, or an object with __call__")
+    if not callable(fn):
+        raise TypeError(f"a {type(fn).__name__} can't be called: pass a function")
+    seen: Any = fn
+    while True:
+        for kind, test in _TESTS:
+            if test(seen):
+                return kind
+        if isinstance(seen, functools.partial):
+            seen = seen.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        elif hasattr(seen, "__wrapped__"):
+            seen = seen.__wrapped__
+        elif inspect.ismethod(seen):
+            seen = seen.__func__
+        elif not inspect.isroutine(seen) and not isinstance(seen, type):
+            seen = type(seen).__call__
+        else:
+            return "sync"
+
+
+_TESTS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    ("async_generator", inspect.isasyncgenfunction),
+    ("async", inspect.iscoroutinefunction),
+    ("generator", inspect.isgeneratorfunction),
+)
+assert {kind for kind, _ in _TESTS} < set(KINDS)
+
+
+def running_here() -> Any:
+    """The attempt whose body runs here, or None."""
+    from lakeshore.core.running import CURRENT
+
+    return CURRENT.get()
+
+
+_wrapped: weakref.WeakKeyDictionary[Any, UDF[..., Any]] = weakref.WeakKeyDictionary()
+
+
+def as_udf(fn: Any) -> UDF[..., Any]:
+    """A udf as it is; a plain function wrapped, the same one each time."""
+    if isinstance(fn, UDF):
+        return fn  # pyright: ignore[reportUnknownVariableType]
+    try:
+        found = _wrapped.get(fn)
+    except TypeError:
+        return UDF(fn)
+    if found is None:
+        found = UDF(fn)
+        try:
+            _wrapped[fn] = found
+        except TypeError:
+            return found
+    return found
+
+
+def finite(name: str, value: Any) -> float:
+    """A finite number, or a ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name}={value!r}: choose a finite number")
+    return float(value)
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    return None if value is None else _positive(name, value)
+
+
+def _positive(name: str, value: Any) -> float:
+    if finite(name, value) <= 0:
+        raise ValueError(f"{name}={value!r}: choose a number of seconds above 0")
+    return float(value)
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}={value!r}: choose a whole number, 0 or more")
+    return value
+
+
+def _retry_on(value: Any) -> Any:
+    types: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in types):
+        return value
+    if callable(value) and not isinstance(value, type):
+        return value
+    raise TypeError(f"retry_on={value!r}: pass exception types, or a function of the exception")
+
+
+def _plain(fn: Any) -> Any:
+    seen = fn
+    while isinstance(seen, functools.partial):
+        seen = seen.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not inspect.isroutine(seen) and not isinstance(seen, type):
+        seen = type(seen).__call__
+    return inspect.unwrap(seen)
+
+
+def _display_name(fn: Any) -> str:
+    plain = _plain(fn)
+    module, qualname = getattr(plain, "__module__", None), getattr(plain, "__qualname__", None)
+    return f"{module}.{qualname}" if module and qualname else type(fn).__qualname__
+
+
+def _simple_parameters(
+    signature: inspect.Signature, name: str
+) -> tuple[dict[str, int], frozenset[str], int] | None:
+    """Parameter numbers, the required ones and how many may be positional, where none is special."""
+    names: dict[str, int] = {}
+    required: set[str] = set()
+    simple = True
+    for number, parameter in enumerate(signature.parameters.values()):
+        if parameter.name.startswith("_") and parameter.kind is not parameter.VAR_POSITIONAL:
+            if parameter.kind is not parameter.VAR_KEYWORD:
+                raise TypeError(
+                    f"{name} has a parameter {parameter.name!r}: names that begin with an underscore are "
+                    "Lakeshore's in a submit; rename it"
+                )
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            simple = False
+        names[parameter.name] = number
+        if parameter.default is parameter.empty:
+            required.add(parameter.name)
+    return (names, frozenset(required), len(names)) if simple else None
+
+
+def _face() -> Face:
+    from .current import current_face
+
+    return current_face()
+
+

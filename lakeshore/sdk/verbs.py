@@ -1,0 +1,201 @@
+"""Each verb once: the request it sends and how its answer is read. Both faces run these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from lakeshore.core import messages as m
+from lakeshore.core.errors import NotFound
+from lakeshore.core.ids import parse, text_of
+from lakeshore.core.plane import new_id
+from lakeshore.core.settings import check_name, check_patch, declare
+from lakeshore.core.states import QueueState, State
+
+from . import records
+from .outcomes import value_of
+
+T = TypeVar("T")
+
+
+class Verb(Generic[T]):
+    """A request to make once its number is known, and a reader of the answer."""
+
+    __slots__ = ("id", "make", "read")
+
+    def __init__(self, make: Callable[[int], Any], read: Callable[[Any], T], id: bytes = b"") -> None:
+        self.make, self.read, self.id = make, read, id
+
+
+def result(inv: str, type: Any = None) -> Verb[Any]:
+    """Wait for the end; the value, or what it ended with as an exception."""
+    id, types = known(inv), () if type is None else (type,)
+    return Verb(lambda req: m.Wait(req, id), lambda answer: value_of(answer, types), id)
+
+
+def get(inv: str) -> Verb[records.Invocation]:
+    """The record as it is now."""
+    id = known(inv)
+    return Verb(lambda req: m.Get(req, id), lambda answer: records.invocation_of(*answer.rows[0]))
+
+
+def why(inv: str) -> Verb[list[str]]:
+    """Why it is where it is."""
+    id = known(inv)
+    return Verb(lambda req: m.Why(req, id), lambda answer: list(answer.value))
+
+
+def kill(inv: str, running: bool) -> Verb[None]:
+    """Kill a queued one, or with `running` a running one too."""
+    id = known(inv)
+    return Verb(lambda req: m.Kill(req, id, running), _nothing)
+
+
+def retry(inv: str) -> Verb[str]:
+    """A new invocation of the same call."""
+    id, new = known(inv), new_id()
+    return Verb(lambda req: m.Retry(req, id, new), lambda answer: text_of(answer.id))
+
+
+def list_jobs(
+    state: str | Iterable[str] | None, queue: str | None, worker: str | None, limit: int, offset: int
+) -> Verb[list[records.Invocation]]:
+    """Invocations, newest first."""
+    wanted = [state] if isinstance(state, str) else list(state or ())
+    states = tuple(_one_of("state", value, State) for value in wanted)
+    if not isinstance(limit, int) or not 1 <= limit <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"limit={limit!r}: choose 1 to 200")
+    if not isinstance(offset, int) or offset < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"offset={offset!r}: choose 0 or more")
+    worker_id = parse(worker) if worker is not None else None
+    return Verb(
+        lambda req: m.ListJobs(req, queue, states, worker_id, limit, offset),
+        lambda answer: [records.invocation_of(row, name) for row, name in answer.rows],
+    )
+
+
+def bulk_cancel(queue: str | None) -> Verb[int]:
+    """Kill everything queued; how many."""
+    return Verb(lambda req: m.BulkCancel(req, queue), _value)
+
+
+def prune(older_than: float | timedelta | None) -> Verb[int]:
+    """Delete old terminal ones; how many."""
+    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"older_than={older_than!r}: choose seconds, 0 or more")
+    return Verb(lambda req: m.PruneJobs(req, seconds), _value)
+
+
+def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
+    """Create a queue."""
+    check_name(name)
+    settings = declare({key: value for key, value in given.items() if value is not None})
+    return Verb(lambda req: m.AddQueue(req, name, settings), _queue)
+
+
+def list_queues(state: str | Iterable[str] | None) -> Verb[list[records.QueueInfo]]:
+    """Queues by name; archived ones only where asked for."""
+    wanted = [state] if isinstance(state, str) else list(state or ())
+    states = tuple(_one_of("state", value, QueueState) for value in wanted)
+    return Verb(
+        lambda req: m.ListQueues(req, states), lambda answer: [records.queue_of(row) for row in answer.value]
+    )
+
+
+def show_queue(name: str) -> Verb[records.QueueInfo]:
+    """One queue and its workers."""
+    return Verb(lambda req: m.ShowQueue(req, name), _queue)
+
+
+def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
+    """Change settings."""
+    if not changes:
+        raise TypeError("queues.patch changes what it is given, and it was given nothing")
+    checked = check_patch(changes)
+    return Verb(lambda req: m.PatchQueue(req, name, checked), _queue)
+
+
+def shift_queue(name: str, move: str) -> Verb[records.QueueInfo]:
+    """drain, pause, resume, archive or unarchive."""
+    return Verb(lambda req: m.ShiftQueue(req, name, move), _queue)
+
+
+def remove_queue(name: str, force: bool) -> Verb[records.Removed]:
+    """Delete a queue."""
+    return Verb(
+        lambda req: m.RemoveQueue(req, name, force),
+        lambda answer: records.Removed(answer.value["name"], tuple(answer.value["nowServingDefault"])),
+    )
+
+
+def queue_stats(name: str) -> Verb[records.QueueStats]:
+    """Signals of a queue."""
+    return Verb(lambda req: m.QueueStats(req, name), lambda answer: records.stats_of(answer.value))
+
+
+def list_workers(ended: bool) -> Verb[list[records.WorkerInfo]]:
+    """Workers of the namespace."""
+    return Verb(
+        lambda req: m.ListWorkers(req, ended),
+        lambda answer: [records.worker_of(row) for row in answer.value],
+    )
+
+
+def list_topics() -> Verb[list[records.TopicInfo]]:
+    """Topics by name."""
+    return Verb(
+        lambda req: m.ListTopics(req), lambda answer: [records.TopicInfo(**row) for row in answer.value]
+    )
+
+
+def remove_topic(name: str) -> Verb[None]:
+    """Delete a topic."""
+    return Verb(lambda req: m.RemoveTopic(req, name), _nothing)
+
+
+def post(name: str, at: float, data: bytes) -> Verb[int]:
+    """Append to a topic; the value's number."""
+    return Verb(lambda req: m.Post(req, name, at, data), _value)
+
+
+def close_topic(name: str) -> Verb[None]:
+    """Write a topic's END."""
+    return Verb(lambda req: m.CloseTopic(req, name), _nothing)
+
+
+def known(inv: str) -> bytes:
+    """An id's bytes. What is no ULID can't name an invocation: NotFound."""
+    try:
+        return parse(inv)
+    except ValueError as error:
+        raise NotFound(str(error)) from None
+
+
+def topic_name(name: str) -> str:
+    """A topic's name as it is, or an error."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a topic's name is a string, not {type(name).__name__}")
+    if not name or "\0" in name or len(name) > 200:
+        raise ValueError(f"{name!r} is not a topic's name: choose 1 to 200 characters")
+    return name
+
+
+def _one_of(what: str, value: Any, kind: type[State] | type[QueueState]) -> str:
+    try:
+        return kind(value).value
+    except ValueError:
+        raise ValueError(f"{what}={value!r}: one of {', '.join(member.value for member in kind)}") from None
+
+
+def _nothing(answer: Any) -> None:
+    return None
+
+
+def _value(answer: Any) -> Any:
+    return answer.value
+
+
+def _queue(answer: Any) -> records.QueueInfo:
+    return records.queue_of(answer.value)

@@ -1,0 +1,288 @@
+"""Reading: one query, one snapshot. Every statement here is an indexed one, which a test proves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakeshore.core.rows import (
+    ChunkRow,
+    GetBlob,
+    GetChunks,
+    GetExtent,
+    GetFunction,
+    GetInvocation,
+    GetKey,
+    InvocationRow,
+    KeyRow,
+    ListInvocations,
+    ListWorkers,
+    LiveRow,
+    Loaded,
+    LoadHead,
+    LoadLive,
+    Missing,
+    Query,
+    WorkerRow,
+)
+from lakeshore.core.states import LIVE, State
+
+from .codec import NUMBER, PART, decode_invocation, decode_queue, decode_topic, decode_worker
+
+if TYPE_CHECKING:
+    from .statements import Connection
+
+_T = TypeVar("_T")
+_END = b"\xff" * 17  # above every id
+_COLUMNS = "id, queue, state, place, worker, call, record"
+_TOGETHER = 100  # rows fetched by one statement
+_FETCH = f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id IN ({','.join('?' * _TOGETHER)}) ORDER BY id"
+
+
+def answer(conn: Connection, query: Query) -> Any:
+    """What is committed, as the query's comment in `rows` types it."""
+    conn.execute("BEGIN")
+    try:
+        return _ANSWER[type(query)](conn, query)
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+
+
+def _get_invocation(conn: Connection, query: GetInvocation) -> InvocationRow | Missing:
+    if (n := conn.space(query.namespace)) is None:
+        return Missing()
+    found = conn.execute(
+        f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id = ?", (n, query.id)
+    ).fetchone()
+    if found:
+        return decode_invocation(query.namespace, found)
+    pruned = conn.execute("SELECT pruned FROM namespaces WHERE n = ?", (n,)).fetchone()[0]
+    return Missing(pruned is not None and query.id <= pruned)
+
+
+def _get_blob(conn: Connection, query: GetBlob) -> bytes | None:
+    found = conn.execute(
+        "SELECT data FROM blobs WHERE n = ? AND id = ? AND part = ?",
+        (conn.space(query.namespace), query.id, PART[query.part]),
+    ).fetchone()
+    return found and found[0]
+
+
+def _get_key(conn: Connection, query: GetKey) -> KeyRow | None:
+    found = conn.execute(
+        "SELECT id, digest FROM keys WHERE n = ? AND queue = ? AND key = ?",
+        (conn.space(query.namespace), query.queue, query.key),
+    ).fetchone()
+    return found and KeyRow(query.namespace, query.queue, query.key, *found)
+
+
+def _get_function(conn: Connection, query: GetFunction) -> bytes | None:
+    found = conn.execute("SELECT data FROM functions WHERE hash = ?", (query.hash,)).fetchone()
+    return found and found[0]
+
+
+def _get_chunks(conn: Connection, query: GetChunks) -> list[ChunkRow]:
+    owner, since = (conn.space(query.namespace), query.owner), query.since
+    holder = conn.execute(
+        "SELECT seq, count FROM chunks WHERE n = ? AND owner = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+        (*owner, since),
+    ).fetchone()
+    if holder and sum(holder) > since:
+        since = holder[0]
+    rows = conn.execute(
+        "SELECT owner, queue, seq, count, attempt, data FROM chunks "
+        "WHERE n = ? AND owner = ? AND seq >= ? ORDER BY seq",
+        (*owner, since),
+    )
+    chunks: list[ChunkRow] = []
+    frames = size = 0
+    for row in rows:
+        chunk = ChunkRow(query.namespace, *row)
+        frames, size = frames + chunk.count, size + len(chunk.data)
+        if chunks and (frames > query.frames or size > query.bytes):
+            break
+        chunks.append(chunk)
+    rows.close()
+    return chunks
+
+
+def _get_extent(conn: Connection, query: GetExtent) -> tuple[int, int, int]:
+    return _extent(conn, conn.space(query.namespace), query.owner)
+
+
+def _extent(conn: Connection, n: int | None, owner: bytes) -> tuple[int, int, int]:
+    last = conn.execute(
+        "SELECT seq + count, attempt FROM chunks WHERE n = ? AND owner = ? ORDER BY seq DESC LIMIT 1",
+        (n, owner),
+    ).fetchone()
+    if not last:
+        return 0, 0, 0
+    first = conn.execute(
+        "SELECT seq FROM chunks WHERE n = ? AND owner = ? ORDER BY seq LIMIT 1", (n, owner)
+    ).fetchone()
+    return first[0], *last
+
+
+def _list_invocations(conn: Connection, query: ListInvocations) -> list[InvocationRow]:
+    if (n := conn.space(query.namespace)) is None:
+        return []
+    states = frozenset(query.states or State)
+    if len(states) == len(State) and query.queue is None and query.worker is None:
+        rows = conn.execute(
+            f"SELECT {_COLUMNS} FROM invocations WHERE n = ? ORDER BY id DESC LIMIT ? OFFSET ?",
+            (n, query.limit, query.offset),
+        )
+        return [decode_invocation(query.namespace, row) for row in rows]
+    end = query.offset + query.limit
+    sources = _sources(conn, n, states, query.queue, query.worker)
+    ids = list(islice(_merged(conn, sources, end, newest_first=True), query.offset, end))
+    rows = [decode_invocation(query.namespace, row) for row in _fetch(conn, n, ids[::-1])]
+    rows.reverse()
+    return rows
+
+
+_Source = tuple[str, tuple[Any, ...]]
+
+
+def _sources(
+    conn: Connection, n: int, states: frozenset[State], queue: bytes | None, worker: bytes | None
+) -> Iterator[_Source]:
+    """Index ranges that together hold the ids wanted, each in id order: FROM … WHERE …, and values."""
+    for state in State:
+        if state not in states:
+            continue
+        if state is State.RUNNING:  # few, so the other filters may look at every one
+            where, values = "INDEXED BY invocations_running WHERE n = ? AND state = 1", [n]
+            if queue is not None:
+                where, values = f"{where} AND queue = ?", [*values, queue]
+            if worker is not None:
+                where, values = f"{where} AND worker = ?", [*values, worker]
+            yield where, tuple(values)
+            continue
+        if worker is None:
+            where = "INDEXED BY invocations_state WHERE n = ? AND state = ? AND state <> 1"
+            values = [n, NUMBER[state]]
+        else:
+            where = "INDEXED BY invocations_worker WHERE n = ? AND worker = ? AND state = ? AND state <> 1"
+            values = [n, worker, NUMBER[state]]
+        for each in [queue] if queue is not None else _queues(conn, where, values):
+            yield f"{where} AND queue = ?", (*values, each)
+
+
+def _queues(conn: Connection, where: str, values: list[Any]) -> Iterator[bytes]:
+    """The queues that occur in an index range: one seek each, from one to the next."""
+    statement = f"SELECT queue FROM invocations {where} AND queue > ? ORDER BY queue LIMIT 1"
+    queue = b""
+    while found := conn.execute(statement, (*values, queue)).fetchone():
+        queue = found[0]
+        yield queue
+
+
+def _merged(
+    conn: Connection, sources: Iterable[_Source], need: int, *, newest_first: bool, after: bytes = b""
+) -> Iterator[bytes]:
+    """The ids of all sources in order; `need` is about how many will be taken."""
+    known = list(sources)
+    page = max(16, min(need, 2 * need // max(1, len(known))))
+    return merge(*[_paged(conn, source, page, newest_first, after) for source in known], reverse=newest_first)
+
+
+def _paged(conn: Connection, source: _Source, page: int, newest_first: bool, after: bytes) -> Iterator[bytes]:
+    """The ids of one source. By pages: an open cursor each would be a statement to prepare each."""
+    where, values = source
+    if newest_first:
+        statement, last = f"SELECT id FROM invocations {where} AND id < ? ORDER BY id DESC LIMIT ?", _END
+    else:
+        statement, last = f"SELECT id FROM invocations {where} AND id > ? ORDER BY id LIMIT ?", after
+    while True:
+        rows = conn.execute(statement, (*values, last, page)).fetchall()
+        for (last,) in rows:
+            yield last
+        if len(rows) < page:
+            return
+
+
+def _fetch(conn: Connection, n: int, ids: list[bytes]) -> Iterator[tuple[Any, ...]]:
+    """The rows of rising ids."""
+    for start in range(0, len(ids), _TOGETHER):
+        some = ids[start : start + _TOGETHER]
+        yield from conn.execute(_FETCH, (n, *some, *[None] * (_TOGETHER - len(some)))).fetchall()
+
+
+def _list_workers(conn: Connection, query: ListWorkers) -> list[WorkerRow]:
+    rows = conn.execute(
+        "SELECT data FROM workers WHERE n = ? ORDER BY id DESC", (conn.space(query.namespace),)
+    )
+    return [decode_worker(data) for (data,) in rows]
+
+
+def _load_head(conn: Connection, query: LoadHead) -> Loaded:
+    def every(table: str, decode: Callable[[bytes], _T], where: str = "") -> tuple[_T, ...]:
+        rows = conn.execute(
+            f"SELECT data FROM {table} CROSS JOIN namespaces USING (n) {where} ORDER BY name, id"
+        )
+        return tuple([decode(data) for (data,) in rows])
+
+    return Loaded(
+        every("queues", decode_queue),
+        every("topics", decode_topic),
+        every("workers INDEXED BY workers_live", decode_worker, "WHERE ended_at IS NULL"),
+    )
+
+
+def _load_live(conn: Connection, query: LoadLive) -> list[LiveRow]:
+    name, id = query.after or ("", b"")
+    spaces = conn.execute("SELECT n, name FROM namespaces WHERE name >= ? ORDER BY name", (name,)).fetchall()
+    live: list[LiveRow] = []
+    for n, namespace in spaces:
+        wanted = query.limit - len(live)
+        if wanted <= 0:
+            break
+        rows = _live_rows(conn, n, id if namespace == name else b"", wanted)
+        live += [_live(conn, n, decode_invocation(namespace, columns)) for columns in rows]
+    return live
+
+
+def _live_rows(conn: Connection, n: int, after: bytes, wanted: int) -> list[tuple[Any, ...]]:
+    """The live rows after an id. Where most rows are live the table itself is the fastest index."""
+    rows = conn.execute(
+        f"SELECT * FROM (SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id > ? ORDER BY id LIMIT ?) "
+        "WHERE state <= 1 LIMIT ?",
+        (n, after, 4 * wanted, wanted),
+    ).fetchall()
+    rest = wanted - len(rows)
+    if rest:
+        after = rows[-1][0] if rows else after
+        found = _merged(conn, _sources(conn, n, LIVE, None, None), rest, newest_first=False, after=after)
+        rows += _fetch(conn, n, list(islice(found, rest)))
+    return rows
+
+
+def _live(conn: Connection, n: int, row: InvocationRow) -> LiveRow:
+    digest = b""
+    if row.call.key:
+        found = conn.execute(
+            "SELECT digest FROM keys WHERE n = ? AND queue = ? AND key = ? AND id = ?",
+            (n, row.queue, row.call.key, row.id),
+        ).fetchone()
+        digest = found[0] if found else b""
+    if not row.record.attempt:  # only an attempt writes frames
+        return LiveRow(row, digest=digest)
+    return LiveRow(row, *_extent(conn, n, row.id), digest)
+
+
+_ANSWER: dict[type, Callable[[Connection, Any], Any]] = {
+    GetInvocation: _get_invocation,
+    GetBlob: _get_blob,
+    GetKey: _get_key,
+    GetChunks: _get_chunks,
+    GetExtent: _get_extent,
+    GetFunction: _get_function,
+    ListInvocations: _list_invocations,
+    ListWorkers: _list_workers,
+    LoadHead: _load_head,
+    LoadLive: _load_live,
+}

@@ -1,0 +1,394 @@
+"""A store that forgets: the very Structs it was given, in dicts. Needs no loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from heapq import nlargest
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from lakeshore.core.rows import (
+    Batch,
+    ChunkRow,
+    Committed,
+    GetBlob,
+    GetChunks,
+    GetExtent,
+    GetFunction,
+    GetInvocation,
+    GetKey,
+    InvocationRow,
+    KeyRow,
+    ListInvocations,
+    ListWorkers,
+    LiveRow,
+    Loaded,
+    LoadHead,
+    LoadLive,
+    Missing,
+    Prune,
+    Pruned,
+    Query,
+    QueueRow,
+    TopicRow,
+    Trim,
+    WorkerRow,
+)
+from lakeshore.core.states import LIVE, State
+
+_ROW = 900  # about what an invocation costs beside its bytes, here and in the indexes
+_PART = 250  # a blob, key or chunk
+_seq = attrgetter("seq")
+_States = dict[State, set[bytes]]
+
+
+class MemoryStore:
+    """Keeps rows as long as the object lives; `aclose` forgets nothing, so it can be opened again.
+
+    Args:
+        memory_limit: bytes, estimated; when reached, `full` says so. Commits are never refused.
+    """
+
+    def __init__(self, memory_limit: int = 1 << 30) -> None:
+        self.memory_limit = memory_limit
+        self.used = 0  # bytes, estimated
+        self._rows: dict[tuple[str, bytes], InvocationRow] = {}
+        self._ids: dict[str, list[bytes]] = {}  # sorted; almost every id is appended
+        self._by_queue: dict[tuple[str, bytes], _States] = {}
+        self._by_worker: dict[tuple[str, bytes], _States] = {}
+        self._blobs: dict[tuple[str, bytes, str], bytes] = {}
+        self._keys: dict[tuple[str, bytes], dict[str, KeyRow]] = {}  # by queue
+        self._chunks: dict[tuple[str, bytes], list[ChunkRow]] = {}  # each sorted by seq
+        self._queues: dict[tuple[str, bytes], QueueRow] = {}
+        self._topics: dict[tuple[str, bytes], TopicRow] = {}
+        self._workers: dict[tuple[str, bytes], WorkerRow] = {}
+        self._functions: dict[bytes, bytes] = {}
+        self._uses: Counter[bytes] = Counter()  # by function: stored invocations that refer to it
+        self._idle: set[bytes] = set()  # functions without uses at the end of the last prune
+        self._pruned: dict[str, bytes] = {}
+
+    @property
+    def full(self) -> str:
+        """Why new submits must be refused; empty while there is room."""
+        if self.used < self.memory_limit:
+            return ""
+        return (
+            f"the memory limit of {self.memory_limit} bytes is reached: take results and let old "
+            "invocations be pruned, raise memory_limit, or use a file"
+        )
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def aclose(self) -> None:
+        """Nothing to do."""
+
+    def commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
+        """Store a batch and call `done`, inside this call."""
+        done(self._apply(batch))
+
+    def read(self, query: Query, done: Callable[[Any], None]) -> None:
+        """Answer a query by `done`, inside this call."""
+        done(self._ANSWER[type(query)](self, query))
+
+    # Writing
+
+    def _apply(self, batch: Batch) -> Committed:
+        lost = {key for key in batch.inserts if key in self._rows}
+        for key, row in batch.inserts.items():
+            if key not in lost:
+                self._insert(row)
+        for key, row in batch.updates.items():
+            if old := self._rows.get(key):
+                self._replace(old, row)
+        self._put_parts(batch, lost)
+        self._put_others(batch)
+        pruned = tuple([self._prune(prune) for prune in batch.prunes])
+        return Committed(tuple(key for key in batch.inserts if key in lost), pruned)
+
+    def _insert(self, row: InvocationRow) -> None:
+        self._rows[row.namespace, row.id] = row
+        ids = self._ids.setdefault(row.namespace, [])
+        if not ids or row.id > ids[-1]:
+            ids.append(row.id)
+        else:
+            insort(ids, row.id)
+        self._index(row)
+        self.used += _size(row)
+        if function := row.call.options.function.value:
+            self._uses[function] += 1
+            self._idle.discard(function)
+
+    def _replace(self, old: InvocationRow, row: InvocationRow) -> None:
+        if old.state is not row.state or old.worker != row.worker:
+            self._unindex(old)
+            self._index(row)
+        self._rows[row.namespace, row.id] = row
+        self.used += _size(row) - _size(old)
+
+    def _index(self, row: InvocationRow) -> None:
+        self._by_queue.setdefault((row.namespace, row.queue), {}).setdefault(row.state, set()).add(row.id)
+        if row.worker is not None:
+            states = self._by_worker.setdefault((row.namespace, row.worker), {})
+            states.setdefault(row.state, set()).add(row.id)
+
+    def _unindex(self, row: InvocationRow) -> None:
+        _discard(self._by_queue, (row.namespace, row.queue), row)
+        if row.worker is not None:
+            _discard(self._by_worker, (row.namespace, row.worker), row)
+
+    def _put_parts(self, batch: Batch, lost: Collection[tuple[str, bytes]]) -> None:
+        for blob in batch.blobs:
+            if (blob.namespace, blob.id) not in lost:
+                self._drop_blob(blob.namespace, blob.id, blob.part)
+                self._blobs[blob.namespace, blob.id, blob.part] = blob.data
+                self.used += _PART + len(blob.data)
+        for key in batch.keys.values():
+            if (key.namespace, key.id) not in lost:
+                keys = self._keys.setdefault((key.namespace, key.queue), {})
+                self.used += 0 if key.key in keys else _PART
+                keys[key.key] = key
+        for chunk in batch.chunks:
+            if (chunk.namespace, chunk.owner) not in lost:
+                self._put_chunk(chunk)
+        for trim in batch.trims:
+            if (trim.namespace, trim.owner) not in lost:
+                self._trim(trim)
+
+    def _put_chunk(self, chunk: ChunkRow) -> None:
+        chunks = self._chunks.setdefault((chunk.namespace, chunk.owner), [])
+        self.used += _PART + len(chunk.data)
+        if not chunks or chunk.seq > chunks[-1].seq:
+            chunks.append(chunk)
+            return
+        at = bisect_left(chunks, chunk.seq, key=_seq)
+        same = chunks[at].seq == chunk.seq
+        if same:
+            self.used -= _PART + len(chunks[at].data)
+        chunks[at : at + same] = [chunk]
+
+    def _trim(self, trim: Trim) -> None:
+        if chunks := self._chunks.get((trim.namespace, trim.owner)):
+            end = bisect_left(chunks, trim.below, key=_seq)
+            gone = [chunk for chunk in chunks[:end] if chunk.seq + chunk.count <= trim.below]
+            chunks[:end] = [chunk for chunk in chunks[:end] if chunk.seq + chunk.count > trim.below]
+            self.used -= sum(_PART + len(chunk.data) for chunk in gone)
+            if not chunks:
+                del self._chunks[trim.namespace, trim.owner]
+
+    def _put_others(self, batch: Batch) -> None:
+        for queue in batch.queues.values():
+            if queue.removed:
+                self._queues.pop((queue.namespace, queue.id), None)
+                self.used -= _PART * len(self._keys.pop((queue.namespace, queue.id), ()))
+            else:
+                self._queues[queue.namespace, queue.id] = queue
+        for topic in batch.topics.values():
+            if topic.removed:
+                self._topics.pop((topic.namespace, topic.id), None)
+                self._drop_chunks(topic.namespace, topic.id)
+            else:
+                self._topics[topic.namespace, topic.id] = topic
+        for worker in batch.workers.values():
+            self._workers[worker.namespace, worker.id] = worker
+        for function in batch.functions.values():
+            self._idle.discard(function.hash)
+            if function.hash not in self._functions:
+                self._functions[function.hash] = function.data
+                self.used += _PART + len(function.data)
+
+    def _prune(self, prune: Prune) -> Pruned:
+        ids = self._ids.get(prune.namespace, [])
+        begin = bisect_right(ids, prune.after)
+        looked_at = ids[begin : begin + prune.limit]
+        gone: list[bytes] = []
+        for id in looked_at:
+            row = self._rows[prune.namespace, id]
+            ended_at = row.record.ended_at if row.state.terminal else None
+            if ended_at is not None and ended_at < prune.queues.get(row.queue, prune.ended_before):
+                gone.append(id)
+                self._delete(row)
+        if gone:
+            dead = set(gone)
+            ids[begin : begin + len(looked_at)] = [id for id in looked_at if id not in dead]
+            self._pruned[prune.namespace] = max(gone[-1], self._pruned.get(prune.namespace, b""))
+        if len(looked_at) == prune.limit:
+            return Pruned(tuple(gone), looked_at[-1])
+        self._sweep(prune)
+        return Pruned(tuple(gone), None)
+
+    def _sweep(self, prune: Prune) -> None:
+        """The end of a prune: ended workers, and functions that nothing used since the last one."""
+        for key, worker in list(self._workers.items()):
+            ended_at = worker.ended_at
+            if worker.namespace == prune.namespace and ended_at is not None and ended_at < prune.ended_before:
+                del self._workers[key]
+        for hash in self._idle:
+            if (data := self._functions.pop(hash, None)) is not None:
+                self.used -= _PART + len(data)
+        known = self._uses.keys() | self._functions.keys()
+        self._idle = {hash for hash in known if not self._uses[hash]} - self._idle
+        self._uses = +self._uses
+
+    def _delete(self, row: InvocationRow) -> None:
+        del self._rows[row.namespace, row.id]
+        self._unindex(row)
+        self.used -= _size(row)
+        for part in ("args", "result"):
+            self._drop_blob(row.namespace, row.id, part)
+        self._drop_chunks(row.namespace, row.id)
+        if row.call.key:
+            keys = self._keys.get((row.namespace, row.queue), {})
+            if (key := keys.get(row.call.key)) and key.id == row.id:
+                del keys[row.call.key]
+                self.used -= _PART
+                if not keys:
+                    del self._keys[row.namespace, row.queue]
+        if function := row.call.options.function.value:
+            self._uses[function] -= 1
+
+    def _drop_blob(self, namespace: str, id: bytes, part: str) -> None:
+        if (data := self._blobs.pop((namespace, id, part), None)) is not None:
+            self.used -= _PART + len(data)
+
+    def _drop_chunks(self, namespace: str, owner: bytes) -> None:
+        for chunk in self._chunks.pop((namespace, owner), ()):
+            self.used -= _PART + len(chunk.data)
+
+    # Reading
+
+    def _get_invocation(self, query: GetInvocation) -> InvocationRow | Missing:
+        row = self._rows.get((query.namespace, query.id))
+        return row or Missing(query.id <= self._pruned.get(query.namespace, b""))
+
+    def _get_blob(self, query: GetBlob) -> bytes | None:
+        return self._blobs.get((query.namespace, query.id, query.part))
+
+    def _get_key(self, query: GetKey) -> KeyRow | None:
+        return self._keys.get((query.namespace, query.queue), {}).get(query.key)
+
+    def _get_function(self, query: GetFunction) -> bytes | None:
+        return self._functions.get(query.hash)
+
+    def _get_chunks(self, query: GetChunks) -> list[ChunkRow]:
+        chunks = self._chunks.get((query.namespace, query.owner), [])
+        at = bisect_right(chunks, query.since, key=_seq)
+        if at and chunks[at - 1].seq + chunks[at - 1].count > query.since:
+            at -= 1
+        found: list[ChunkRow] = []
+        frames = size = 0
+        for chunk in islice(chunks, at, None):
+            frames, size = frames + chunk.count, size + len(chunk.data)
+            if found and (frames > query.frames or size > query.bytes):
+                break
+            found.append(chunk)
+        return found
+
+    def _get_extent(self, query: GetExtent) -> tuple[int, int, int]:
+        return self._extent(query.namespace, query.owner)
+
+    def _extent(self, namespace: str, owner: bytes) -> tuple[int, int, int]:
+        if not (chunks := self._chunks.get((namespace, owner))):
+            return 0, 0, 0
+        return chunks[0].seq, chunks[-1].seq + chunks[-1].count, chunks[-1].attempt
+
+    def _list_invocations(self, query: ListInvocations) -> list[InvocationRow]:
+        namespace, ids = query.namespace, self._ids.get(query.namespace, [])
+        end = query.offset + query.limit
+        if query.queue is None and query.worker is None and not query.states:
+            return [self._rows[namespace, id] for id in islice(reversed(ids), query.offset, end)]
+        sets, few = self._candidates(query), 1000 + 10 * end
+        if sum(map(len, sets)) > few:  # then most often some of the newest rows will do
+            found: list[InvocationRow] = []
+            for id in islice(reversed(ids), few):
+                row = self._rows[namespace, id]
+                if _matches(query, row):
+                    found.append(row)
+                    if len(found) == end:
+                        return found[query.offset :]
+        matches: Iterable[bytes] = chain.from_iterable(sets)
+        if query.worker is not None and query.queue is not None:
+            matches = (id for id in matches if self._rows[namespace, id].queue == query.queue)
+        return [self._rows[namespace, id] for id in nlargest(end, matches)[query.offset :]]
+
+    def _candidates(self, query: ListInvocations) -> list[set[bytes]]:
+        """Sets of ids that together are the matches, where a worker is asked for those of any queue."""
+        if query.worker is not None:
+            groups: Iterable[_States] = [self._by_worker.get((query.namespace, query.worker), {})]
+        elif query.queue is not None:
+            groups = [self._by_queue.get((query.namespace, query.queue), {})]
+        else:
+            groups = [states for (space, _), states in self._by_queue.items() if space == query.namespace]
+        wanted = frozenset(query.states or State)
+        return [ids for states in groups for state, ids in states.items() if state in wanted]
+
+    def _list_workers(self, query: ListWorkers) -> list[WorkerRow]:
+        workers = (row for row in self._workers.values() if row.namespace == query.namespace)
+        return sorted(workers, key=attrgetter("id"), reverse=True)
+
+    def _load_head(self, query: LoadHead) -> Loaded:
+        return Loaded(
+            tuple(row for _, row in sorted(self._queues.items())),
+            tuple(row for _, row in sorted(self._topics.items())),
+            tuple(row for _, row in sorted(self._workers.items()) if row.ended_at is None),
+        )
+
+    def _load_live(self, query: LoadLive) -> list[LiveRow]:
+        name, after = query.after or ("", b"")
+        live: list[LiveRow] = []
+        for namespace in sorted(space for space in self._ids if space >= name):
+            ids = self._ids[namespace]
+            for id in islice(ids, bisect_right(ids, after) if namespace == name else 0, None):
+                if len(live) >= query.limit:
+                    return live
+                row = self._rows[namespace, id]
+                if row.state in LIVE:
+                    key = self._keys.get((namespace, row.queue), {}).get(row.call.key)
+                    digest = key.digest if key and key.id == id else b""
+                    live.append(LiveRow(row, *self._extent(namespace, id), digest))
+        return live
+
+    _ANSWER: ClassVar[dict[type, Callable[..., Any]]] = {
+        GetInvocation: _get_invocation,
+        GetBlob: _get_blob,
+        GetKey: _get_key,
+        GetChunks: _get_chunks,
+        GetExtent: _get_extent,
+        GetFunction: _get_function,
+        ListInvocations: _list_invocations,
+        ListWorkers: _list_workers,
+        LoadHead: _load_head,
+        LoadLive: _load_live,
+    }
+
+
+def _matches(query: ListInvocations, row: InvocationRow) -> bool:
+    return (
+        (query.queue is None or row.queue == query.queue)
+        and (query.worker is None or row.worker == query.worker)
+        and (not query.states or row.state in query.states)
+    )
+
+
+def _discard(index: dict[tuple[str, bytes], _States], key: tuple[str, bytes], row: InvocationRow) -> None:
+    states = index[key]
+    ids = states[row.state]
+    ids.discard(row.id)
+    if not ids:
+        del states[row.state]
+        if not states:
+            del index[key]
+
+
+def _size(row: InvocationRow) -> int:
+    record = row.record
+    return (
+        _ROW
+        + (len(row.call.args) if row.call.args else 0)
+        + (len(record.result) if record.result else 0)
+        + (len(record.error.traceback) + len(record.error.message) if record.error else 0)
+        + 100 * len(record.attempts)
+    )

@@ -1,0 +1,158 @@
+"""A store in one SQLite file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+
+from lakeshore.core.errors import StoreError
+from lakeshore.core.rows import Batch, Committed, LoadHead, Query
+
+from .files import make_parent, make_private, warn_if_remote
+from .lanes import Lane, TrioLane, ask, lane_type
+from .migrations import damaged, explain, migrate
+from .statements import Connection, answer, apply, checkpoint, connect, raise_epoch
+
+CHECKPOINT = 16 << 20  # bytes of log to begin copying back at
+CHECK_BELOW = 4 << 20  # bytes of a file that is checked whole at open, as that takes milliseconds
+HANDLING = 60.0  # seconds that open and close, which can't be cancelled half-way, may take
+_log = logging.getLogger("lakeshore")
+
+
+class SqliteStore:
+    """Keeps rows in the file `path`, made where missing, readable by its owner only.
+
+    Commits have a thread and a connection of their own, reads another: a read never waits behind a
+    commit, and sees every commit whose `done` was called. Opening the file raises its epoch, after
+    which a store that opened it earlier can't commit any more (`StoreLocked`).
+
+    Args:
+        path: the file; its folder is made where missing.
+        sync: "normal" keeps every commit when the process is killed, "full" also when power is cut.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, sync: Literal["normal", "full"] = "normal") -> None:
+        if sync not in ("normal", "full"):
+            raise ValueError(f"sync={sync!r}: choose 'normal' or 'full'")
+        self.path = Path(path).absolute()
+        self.sync: Literal["normal", "full"] = sync
+        self._wal_path = f"{self.path}-wal"
+        self._wal = 0  # bytes of log, as of the last commit
+        self._due = CHECKPOINT  # bytes of log to begin the next checkpoint at
+        self._copying = False  # a checkpoint is under way
+        self._lagging = False  # commits outran it: the writer is to copy the small rest
+        self._epoch: int | None = None
+        self._lane: type[Lane] = TrioLane
+        self._writer: Lane | None = None
+        self._reader: Lane | None = None
+        self._keeper: Lane | None = None  # for checkpoints, so that reads don't wait behind one
+
+    @property
+    def full(self) -> str:
+        """Always empty: a full disk is an error of the commit that met it."""
+        return ""
+
+    async def open(self) -> None:
+        """Make, check and migrate the file. Raises `StoreError`; a file that is not ours stays as is."""
+        if self._writer is not None:
+            raise StoreError(f"{self.path} is open already: use this store, or close it first")
+        make_parent(self.path)
+        make_private(self.path)
+        warn_if_remote(self.path)
+        self._lane = lane_type()
+        writer, reader = self._start(readonly=False), self._start(readonly=True)
+        with anyio.fail_after(HANDLING, shield=True):
+            try:
+                self._epoch = await ask(writer, self._prepare)
+                await ask(reader, lambda conn: answer(conn, LoadHead()))
+            except BaseException as exc:
+                await reader.aclose()
+                await writer.aclose()
+                if isinstance(exc, sqlite3.Error):
+                    raise explain(exc, str(self.path)) from exc
+                raise
+        self._writer, self._reader = writer, reader
+
+    def commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
+        """Store a batch in one transaction on the writer's thread."""
+        if self._writer is None:
+            done(self._closed())
+        else:
+            self._writer.run(partial(self._apply, batch), partial(self._committed, done))
+
+    def read(self, query: Query, done: Callable[[Any], None]) -> None:
+        """Answer a query on the reader's thread."""
+        if self._reader is None:
+            done(self._closed())
+        else:
+            self._reader.run(lambda conn: answer(conn, query), done)
+
+    async def aclose(self) -> None:
+        """Finish what was handed over, copy the log into the file, end the threads."""
+        writer, reader, keeper = self._writer, self._reader, self._keeper
+        self._writer = self._reader = self._keeper = None
+        with anyio.move_on_after(HANDLING, shield=True):
+            for lane in (keeper, reader):
+                if lane:
+                    await lane.aclose()
+            if writer:
+                with suppress(sqlite3.Error):  # the next to open the file does it
+                    await ask(writer, lambda conn: checkpoint(conn, "TRUNCATE"))
+                await writer.aclose()
+
+    def _start(self, *, readonly: bool) -> Lane:
+        lane = self._lane(partial(connect, self.path, self.sync, readonly))
+        lane.start()
+        return lane
+
+    def _closed(self) -> StoreError:
+        return StoreError(f"the store {self.path} is not open: open it first")
+
+    # On the writer's thread
+
+    def _prepare(self, conn: Connection) -> int:
+        path = str(self.path)
+        new = migrate(conn, path) == 0
+        if conn.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreError(f"{path} can't have a write-ahead log where it is: name a path on a local disk")
+        if not new and self.path.stat().st_size <= CHECK_BELOW:
+            verdict = conn.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise damaged(path, " ".join(verdict.split()))
+        return raise_epoch(conn)
+
+    def _apply(self, batch: Batch, conn: Connection) -> Committed:
+        committed = apply(conn, batch, self._epoch)
+        with suppress(OSError, sqlite3.Error):
+            if self._lagging:
+                self._lagging = False
+                checkpoint(conn)
+            before, self._wal = self._wal, os.stat(self._wal_path).st_size
+            if self._wal < before:  # all was copied, so the log began anew
+                self._due = CHECKPOINT
+        return committed
+
+    # On the loop
+
+    def _committed(self, done: Callable[[Any], None], committed: Any) -> None:
+        if self._wal > self._due and not self._copying and self._writer is not None:
+            if self._keeper is None:
+                self._keeper = self._start(readonly=False)
+            self._copying = True
+            self._keeper.run(checkpoint, self._copied)
+        done(committed)
+
+    def _copied(self, answer: Any) -> None:
+        self._copying = False
+        self._due = self._wal + CHECKPOINT
+        if isinstance(answer, Exception):
+            _log.warning("the log of %s was not copied into it (%s): tried again later", self.path, answer)
+        self._lagging = self._wal > 4 * CHECKPOINT

@@ -1,0 +1,8 @@
+"""What every implementation of a port must do, as pytest classes to subclass. See each module.
+
+Needs pytest, and the plugin that comes with anyio.
+"""
+
+from .store import StoreConformance
+
+__all__ = ["StoreConformance"]

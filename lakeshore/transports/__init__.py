@@ -1,0 +1,1 @@
+"""How messages get from one side to the other."""
