@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .sdk.records import Invocation as Invocation
     from .sdk.records import QueueInfo as QueueInfo
     from .sdk.records import QueueStats as QueueStats
+    from .sdk.records import Removed as Removed
     from .sdk.records import TopicInfo as TopicInfo
     from .sdk.records import WorkerInfo as WorkerInfo
     from .sdk.run import run as run
@@ -75,7 +76,7 @@ _WHERE = {
     "core.values": "MalformedValue Record",
     "sdk.aio": "AsyncDispatch AsyncTopic",
     "sdk.dispatch": "Dispatch Topic",
-    "sdk.records": "Attempt Invocation QueueInfo QueueStats TopicInfo WorkerInfo",
+    "sdk.records": "Attempt Invocation QueueInfo QueueStats Removed TopicInfo WorkerInfo",
     "sdk.run": "run",
     "sdk.scope": "scope",
     "sdk.streams": "AsyncStream Frame Stream",
@@ -84,7 +85,7 @@ _WHERE = {
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
-__all__ = [  # noqa: PLE0604
+__all__ = [ 
     "UDF",
     "AsyncDispatch",
     "AsyncStream",
@@ -119,6 +120,7 @@ __all__ = [  # noqa: PLE0604
     "QueueStats",
     "Record",
     "Refused",
+    "Removed",
     "Retry",
     "State",
     "StoreCorrupt",

@@ -1,9 +1,40 @@
 """Every async test runs on both event loops."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from lakeshore import Dispatch
+from lakeshore.testing import virtual_backend
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """The event loop of a test marked `anyio`."""
     return request.param
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def virtual(request: pytest.FixtureRequest) -> object:
+    """Override `anyio_backend` with this in a module whose time is virtual."""
+    return virtual_backend(request.param)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The event loop of a blocking plane."""
+    return request.param
+
+
+@pytest.fixture(params=[":memory:", "file"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A plane in memory, and one in a file."""
+    return request.param if request.param == ":memory:" else str(tmp_path / "plane.db")
+
+
+@pytest.fixture
+def q(address: str, backend: str) -> Iterator[Dispatch]:
+    """A blocking plane, closed after the test."""
+    with Dispatch(address, backend=backend) as dispatch:
+        yield dispatch

@@ -157,6 +157,16 @@ def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("StoreLocked\nagain\n", "")
 
 
+def test_release_frees_it_though_another_descriptor_is_open(tmp_path: Path) -> None:
+    with StoreLock(tmp_path / "db") as lock:
+        copy = os.dup(lock._file)  # as a child has it, from its fork until its hook has run
+    try:
+        with StoreLock(tmp_path / "db") as again:
+            assert again.held
+    finally:
+        os.close(copy)
+
+
 def test_what_can_not_be_locked_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "db.lock").mkdir()
     with pytest.raises(StoreError, match="is a folder: name a file in it"):

@@ -59,6 +59,7 @@ from lakeshore.testing.conformance.store import (
     NS,
     OTHER,
     Q2,
+    TIMEOUT,
     W2,
     Q,
     StoreFactory,
@@ -405,14 +406,18 @@ async def test_the_log_is_copied_back_beside_the_commits(path: Path, monkeypatch
     monkeypatch.setattr(sqlite, "CHECKPOINT", 1 << 16)
     before = set(threading.enumerate())
     async with opened(SqliteStore(path)) as store:
-        for number in range(1, 300):
-            blob = BlobRow(NS, id_of(number), Q, "args", bytes(40_000))
-            await commit(store, batch_of(invocation(number), blob))
+        number = shrank = largest = 0
+        with anyio.fail_after(TIMEOUT):  # how much is written meanwhile depends on the disk
+            while shrank < 2:
+                number += 1
+                blob = BlobRow(NS, id_of(number), Q, "args", bytes(40_000))
+                await commit(store, batch_of(invocation(number), blob))
+                size = Path(f"{path}-wal").stat().st_size
+                shrank, largest = (shrank + 1, size) if size < largest else (shrank, size)
         assert len(set(threading.enumerate()) - before) == 3
-        assert Path(f"{path}-wal").stat().st_size < 8 << 20  # 12 MB were written
     assert set(threading.enumerate()) <= before
     async with opened(SqliteStore(path)) as store:
-        assert len(await read(store, ListInvocations(NS, limit=1000))) == 299
+        assert len(await read(store, ListInvocations(NS, limit=number + 1))) == number
 
 
 # The thread

@@ -30,7 +30,8 @@ WAKE = Wake()
 class Actor:
     """Base of the head's actors.
 
-    A subclass fills `handlers` (message type → method taking message and sender), may give a
+    A subclass fills `handlers` (message type → method taking message and sender, which validates
+    first and then changes; the engine calls it), may give a
     `flush` that puts its rows just before a commit, and sets `due` through `call_at`.
     """
 
@@ -38,10 +39,6 @@ class Actor:
         self.engine = engine
         self.due = NEVER
         self.handlers: dict[type, Callable[[Any, Any], None]] = {Read: self._read}
-
-    def handle(self, message: Any, sender: Any) -> None:
-        """Take one message. Validates first, then changes."""
-        self.handlers[type(message)](message, sender)
 
     def flush(self) -> None:
         """Put the rows of what changed since the last commit began."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .actor import Actor, Wake
 from .engine import Engine, store_failed
 from .entry import outcome_of
-from .errors import Conflict, Expired, NotFound
+from .errors import Expired, NotFound
 from .ids import first_at, milliseconds, text_of
 from .intake import refusal
 from .journal import Journal, Stored
@@ -28,12 +29,14 @@ from .messages import (
 )
 from .notes import Again, Note
 from .ports import Outlet
-from .queue import already_ended
+from .queue import Queue, already_ended
 from .rows import (
     GetBlob,
     GetExtent,
     GetInvocation,
+    GetKey,
     InvocationRow,
+    KeyRow,
     ListInvocations,
     Missing,
     Prune,
@@ -65,7 +68,9 @@ class Archive(Actor):
         super().__init__(engine)
         self.space, self.retention = space, retention
         self._streams: dict[tuple[int, int], Journal] = {}
-        self._by_hand: list[tuple[PruneJobs, Outlet, int]] = []
+        self._by_hand: deque[tuple[PruneJobs, Outlet]] = deque()
+        self._round: tuple[PruneJobs, Outlet] | None = None  # for whom this round of pruning is
+        self._count = 0
         self._pruning = False
         self.handlers |= {
             Wait: self._on_wait,
@@ -84,7 +89,7 @@ class Archive(Actor):
         }
         self.call_at(engine.now + _PRUNE_EVERY)
 
-    def _row(self, message: Any, peer: Outlet, then: Callable[[InvocationRow], None]) -> None:
+    def _row(self, message: Any, peer: Any, then: Callable[[InvocationRow], None]) -> None:
         def answered(row: InvocationRow | Missing | BaseException) -> None:
             if isinstance(row, BaseException):
                 self.engine.send(peer, refusal(message.req, store_failed(row)))
@@ -94,11 +99,11 @@ class Archive(Actor):
                 else:  # retried under the same id can't be; it became live while this was read
                     entry = self.space.live.get(message.id)
                     if entry is not None:
-                        self.engine.tell(entry.queue, message, peer)
+                        peer.pass_on(message, entry.queue)
                     else:
                         self._row(message, peer, then)
             elif (entry := self.space.live.get(message.id)) is not None:
-                self.engine.tell(entry.queue, message, peer)
+                peer.pass_on(message, entry.queue)
             else:
                 self.engine.emit(peer, refusal(message.req, missing(message.id, row.expired)))
 
@@ -133,7 +138,7 @@ class Archive(Actor):
     def _on_why(self, message: Why, peer: Any) -> None:
         def answer(row: InvocationRow) -> None:
             record = row.record
-            why = record.reason or (f"{record.error.type}: {record.error.message}" if record.error else "")
+            why = record.reason or (record.error.headline if record.error else "")
             text = f"it is {row.state}" + (f": {why}" if why else "")
             self.engine.emit(peer, Answer(message.req, [text]))
 
@@ -161,11 +166,23 @@ class Archive(Actor):
             if args is None or isinstance(args, BaseException):
                 error = store_failed(args or LookupError("the arguments are not in the store"))
                 self.engine.send(peer, refusal(message.req, error))
-            elif queue is None:
+            elif queue is None or queue.removing:
                 gone = NotFound(f"the queue of {text_of(row.id)} was removed: submit it to another queue")
                 self.engine.emit(peer, refusal(message.req, gone))
+            elif row.call.key:
+                query = GetKey(self.space.name, row.queue, row.call.key)
+                self.engine.read(self, query, lambda key: with_key(queue, row, args, key))
             else:
                 self.engine.tell(queue, Again(message, row, args), peer)
+
+        def with_key(
+            queue: Queue, row: InvocationRow, args: bytes, key: KeyRow | BaseException | None
+        ) -> None:
+            if isinstance(key, BaseException):
+                self.engine.send(peer, refusal(message.req, store_failed(key)))
+            else:
+                digest = key.digest if key is not None and key.id == row.id else b""
+                self.engine.tell(queue, Again(message, row, args, digest), peer)
 
         self._row(message, peer, with_row)
 
@@ -180,6 +197,8 @@ class Archive(Actor):
             if isinstance(extent, BaseException):
                 self.engine.send(peer, refusal(message.req, store_failed(extent)))
                 return
+            if message.req not in peer.open:
+                return  # dropped meanwhile
             first, end, attempt = extent
             journal = Journal(
                 self, self.space.name, row.id, row.queue, first_seq=first, next_seq=end, attempt=attempt
@@ -237,17 +256,22 @@ class Archive(Actor):
     def _on_wake(self, message: Wake, sender: Any) -> None:
         self.call_at(self.engine.now + _PRUNE_EVERY)
         if not self._pruning:
-            self._prune(b"\0" * 16)
+            self._begin()
 
     def _on_prune(self, message: PruneJobs, peer: Any) -> None:
-        self._by_hand.append((message, peer, 0))
+        self._by_hand.append((message, peer))
         if not self._pruning:
-            self._prune(b"\0" * 16)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._round = self._by_hand.popleft() if self._by_hand else None
+        self._count = 0
+        self._prune(b"\0" * 16)
 
     def _prune(self, after: bytes) -> None:
         wall = self.engine.wall()
-        if self._by_hand and self._by_hand[0][0].older_than is not None:
-            before, queues = wall - self._by_hand[0][0].older_than, {}
+        if self._round is not None and self._round[0].older_than is not None:
+            before, queues = wall - self._round[0].older_than, {}
         else:
             before = wall - self.retention
             queues = {
@@ -261,26 +285,25 @@ class Archive(Actor):
 
     def _on_step(self, message: Step, sender: Any) -> None:
         prune, pruned = message.prune, message.pruned
-        if self._by_hand:
-            request, peer, count = self._by_hand[0]
-            self._by_hand[0] = (request, peer, count + len(pruned.ids))
+        self._count += len(pruned.ids)
         newest = first_at(int(max([prune.ended_before, *prune.queues.values()]) * 1000) + 1)
         if pruned.cursor is not None and milliseconds(pruned.cursor) <= milliseconds(newest):
             self._prune(pruned.cursor)
             return
         self._pruning = False
+        if self._round is not None:
+            request, peer = self._round
+            self.engine.emit(peer, Answer(request.req, self._count))
         if self._by_hand:
-            request, peer, count = self._by_hand.pop(0)
-            self.engine.emit(peer, Answer(request.req, count))
-            if self._by_hand:
-                self._prune(b"\0" * 16)
+            self._begin()
 
 
 def missing(id: bytes, expired: bool) -> NotFound:
     """Nothing is known of an id."""
     if expired:
         return Expired(
-            f"{text_of(id)} is not kept any more: ids this old were pruned; raise retention to keep them longer"
+            f"{text_of(id)} is not kept any more: ids this old were pruned; raise retention to keep "
+            "them longer"
         )
     return NotFound(
         f"no invocation {text_of(id)} in this namespace: check the id, the plane and the namespace"

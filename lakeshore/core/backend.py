@@ -75,7 +75,7 @@ class _AsyncioParker(Generic[T]):
         if not self._future.done():
             self._future.set_result(value)
 
-    async def wait(self) -> T:
+    async def wait(self) -> Any:
         return await self._future
 
 
@@ -89,9 +89,23 @@ class AsyncioBackend:
 
         self._loop = asyncio.get_running_loop()
         self._forever = asyncio.Event
-        self.now = self._loop.time
-        self.post = self._loop.call_soon_threadsafe
-        self.soon = self._loop.call_soon
+        self._later, self._soon, self._post = (
+            self._loop.call_later,
+            self._loop.call_soon,
+            self._loop.call_soon_threadsafe,
+        )
+
+    def now(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """A callback of the loop."""
+        self._soon(call)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """The loop's own way in from threads."""
+        self._post(call)
 
     def parker(self) -> Parker[Any]:
         """A future."""
@@ -99,7 +113,7 @@ class AsyncioBackend:
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""
-        return self._loop.call_later(seconds, call)
+        return self._later(seconds, call)
 
     async def serve(self) -> None:
         """Nothing to do: the loop calls back by itself."""
@@ -153,7 +167,7 @@ class TrioBackend:
 
         self._trio = trio
         token = trio.lowlevel.current_trio_token()
-        self.now = trio.current_time
+        self._now = trio.current_time
         self._token = token
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, _TrioTimed]] = []
@@ -161,6 +175,10 @@ class TrioBackend:
         self._idle: _TrioParker[None] | None = None
         self._asleep: _TrioParker[None] | None = None
         self._sleeps_until = float("inf")
+
+    def now(self) -> float:
+        """Trio's time."""
+        return self._now()
 
     def parker(self) -> Parker[Any]:
         """A task reschedule."""
@@ -257,9 +275,14 @@ class Lane(Generic[T]):
         self._items.append(item)
         if not self._scheduled:
             self._scheduled = True
-            self._post(self._drain)
+            try:
+                self._post(self.drain)
+            except RuntimeError:
+                self._scheduled = False  # or the next one would wait for a call that never comes
+                raise
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Hand on what is there; the loop calls this."""
         self._scheduled = False  # before looking: what comes later schedules anew
         items, target = self._items, self._target
         while items:

@@ -10,6 +10,8 @@ from .actor import NEVER
 from .entry import Entry
 from .orders import Order
 
+_SLACK = 1024  # what a heap may hold beside what lives
+
 
 class Backlog:
     """Queued entries by place: in the order, waiting for a time, or stuck without a worker."""
@@ -21,7 +23,6 @@ class Backlog:
         self._stuck: dict[int, Entry] = {}
         self._ready_heap: list[tuple[float, int]] = []
         self._expiry_heap: list[tuple[float, int]] = []
-        self._expiries: dict[int, float] = {}
         self.bytes = 0
         self.retrying = 0
 
@@ -43,15 +44,17 @@ class Backlog:
         expiry = self._expiry_heap[0][0] if self._expiry_heap else NEVER
         return min(ready, expiry)
 
-    def add(self, entry: Entry, now: float, expires: float = NEVER) -> None:
-        """Queue an entry: claimable at `entry.ready_at`, gone at `expires`."""
+    def add(self, entry: Entry, now: float) -> None:
+        """Queue an entry: claimable at `entry.ready_at`, gone at `entry.expires_at`."""
         self.bytes += entry.args_size
-        if expires != NEVER:
-            self.expire_at(entry, expires)
+        self._expire(entry)
         if entry.ready_at > now:
             self._delayed[entry.place] = entry
             self.retrying += entry.retrying
             heapq.heappush(self._ready_heap, (entry.ready_at, entry.place))
+            if len(self._ready_heap) > 2 * len(self._delayed) + _SLACK:
+                self._ready_heap = [(e.ready_at, e.place) for e in self._delayed.values()]
+                heapq.heapify(self._ready_heap)
         else:
             self._claimable[entry.place] = entry
             self._order.push(entry.place, entry.priority)
@@ -62,7 +65,7 @@ class Backlog:
         if place is None:
             return None
         entry = self._claimable.pop(place)
-        self._left(entry)
+        self.bytes -= entry.args_size
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -74,7 +77,7 @@ class Backlog:
             self.retrying -= entry.retrying
         else:
             del self._stuck[place]
-        self._left(entry)
+        self.bytes -= entry.args_size
 
     def is_claimable(self, entry: Entry) -> bool:
         """Whether it could be handed out now."""
@@ -87,6 +90,7 @@ class Backlog:
     def set_aside(self, entry: Entry) -> None:
         """Keep a popped entry out of the order: no worker that is here can run it."""
         self.bytes += entry.args_size
+        self._expire(entry)
         self._stuck[entry.place] = entry
 
     def unstick(self, limit: int = 1000) -> int:
@@ -96,13 +100,6 @@ class Backlog:
             self._claimable[place] = entry
             self._order.push(place, entry.priority)
         return len(self._stuck)
-
-    def expire_at(self, entry: Entry, when: float) -> None:
-        """Have `tick` give the entry as expired at `when`, or earlier if it was earlier."""
-        before = self._expiries.get(entry.place, NEVER)
-        if when < before:
-            self._expiries[entry.place] = when
-            heapq.heappush(self._expiry_heap, (when, entry.place))
 
     def tick(self, now: float, limit: int = 1000) -> tuple[list[Entry], list[Entry]]:
         """Entries that became claimable, and entries that expired (taken out), at most `limit` each."""
@@ -121,14 +118,16 @@ class Backlog:
         expired: list[Entry] = []
         while self._expiry_heap and self._expiry_heap[0][0] <= now and len(expired) < limit:
             when, place = heapq.heappop(self._expiry_heap)
-            if self._expiries.get(place) != when:
-                continue
             entry = self._claimable.get(place) or self._delayed.get(place) or self._stuck.get(place)
-            if entry is not None:
+            if entry is not None and entry.expires_at == when:
                 self.remove(entry)
                 expired.append(entry)
         return ready, expired
 
-    def _left(self, entry: Entry) -> None:
-        self.bytes -= entry.args_size
-        self._expiries.pop(entry.place, None)
+    def _expire(self, entry: Entry) -> None:
+        if entry.expires_at == NEVER:
+            return
+        heapq.heappush(self._expiry_heap, (entry.expires_at, entry.place))
+        if len(self._expiry_heap) > 2 * len(self) + _SLACK:  # most have left before their time
+            live = {(e.expires_at, e.place) for e in self if e.expires_at != NEVER}
+            self._expiry_heap = sorted(live | {(entry.expires_at, entry.place)})

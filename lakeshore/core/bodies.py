@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from .errors import PayloadTooLarge, Retry
 from .failures import describe
@@ -15,6 +19,7 @@ from .values import pack
 KINDS = ("sync", "generator", "async", "async_generator")
 WINDOW_FRAMES, WINDOW_BYTES = 1024, 4 << 20  # how far a generator may run ahead of the store
 ON_LOOP = frozenset({"async", "async_generator"})
+_RUNNERS = "lakeshore.runners."
 
 
 class Body(Protocol):
@@ -48,6 +53,7 @@ class Job:
         "id",
         "kwargs",
         "limit",
+        "refused",
         "running",
         "sent",
         "started",
@@ -73,6 +79,7 @@ class Job:
         self.why = ""
         self.sent = self.acked = self.ahead = 0  # frames, frames, bytes
         self.flight: deque[tuple[int, int]] = deque()  # unconfirmed chunks: end and bytes
+        self.refused: BaseException | None = None  # why a yielded value can't travel
         self.state: Any = None  # the runner's own
         self.timer: Any = None
 
@@ -89,45 +96,80 @@ class Job:
             self.acked, size = flight.popleft()
             self.ahead -= size
 
-    def full(self, buffered: int) -> bool:
-        """Whether the body is as far ahead of the store as it may be."""
-        return self.sent + buffered - self.acked >= WINDOW_FRAMES or self.ahead >= WINDOW_BYTES
+    def full(self, frames: int = 0, size: int = 0) -> bool:
+        """Whether the body is as far ahead of the store as it may be, with so much not sent yet."""
+        return self.sent + frames - self.acked >= WINDOW_FRAMES or self.ahead + size >= WINDOW_BYTES
 
     def succeeded(self, value: object, seconds: float) -> Ended:
         """The body returned."""
         try:
             result = pack(value, path="the result")
             check_size(result, self.limit, "the result")
-        except Exception as error:
+        except BaseException as error:  # code of the value's own classes runs here
             return self.failed(error, seconds, retryable=False)
         return Ended(self.id, self.attempt, "succeed", result, seconds=seconds)
 
     def failed(self, error: BaseException, seconds: float, *, retryable: bool | None = None) -> Ended:
         """The body raised `error`, or what it gave can't travel."""
-        after = None
-        if isinstance(error, Retry):
-            retryable, after = True, error.after
+        after, failure = None, describe(error, skip_frames=_ours(error))
+        if error is self.refused:
+            retryable = False
         elif retryable is None:
-            retryable = self._wants_retry(error)
+            try:
+                retryable, after = self._asks(error)
+            except BaseException as wrong:  # a predicate of the user's that raises decides nothing
+                note = f"not retried: retry_on raised {describe(wrong).headline}"
+                retryable, failure = False, msgspec.structs.replace(failure, notes=(*failure.notes, note))
         return Ended(
             self.id,
             self.attempt,
             "fail",
-            error=describe(error),
+            error=failure,
             retryable=retryable,
             after=after,
             seconds=seconds,
         )
 
+    def stopped_by(self, why: str) -> bool:
+        """Whether the body was stopped for this reason."""
+        return self.why == why
+
     def stopped(self, move: str, seconds: float, reason: str) -> Ended:
         """The body was stopped: "expire" or "kill"."""
         return Ended(self.id, self.attempt, move, seconds=seconds, reason=reason)
 
-    def _wants_retry(self, error: BaseException) -> bool:
-        try:
-            return self.body.wants_retry(error)
-        except Exception:  # a predicate of the user's that raises decides nothing
-            return False
+    def _asks(self, error: BaseException) -> tuple[bool, float | None]:
+        """Whether an error is to be retried, and after how many seconds if it says so. A group is
+        where all its members are, or where `retry_on` wants the group itself."""
+        if isinstance(error, Retry):
+            return True, _seconds(getattr(error, "after", None))
+        members = members_of(error)
+        if members:
+            asked = [self._asks(member) for member in members]
+            if all(wanted for wanted, _ in asked):
+                return True, max((after for _, after in asked if after is not None), default=None)
+        return bool(self.body.wants_retry(error)), None
+
+
+def members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """What an exception group holds; nothing for another error."""
+    return cast("Any", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
+
+
+def _seconds(after: Any) -> float | None:
+    """What a `Retry` asks for; anything but a number of seconds asks for nothing special."""
+    if isinstance(after, int | float) and math.isfinite(after):
+        return max(0.0, float(after))
+    return None
+
+
+def _ours(error: BaseException) -> int:
+    """How many frames of the runners a traceback begins with: the first shown is the user's own."""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    count = 0
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(_RUNNERS):
+        count, trace = count + 1, trace.tb_next
+    return count
 
 
 def check_size(data: bytes, limit: int, what: str) -> None:

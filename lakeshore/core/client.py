@@ -102,7 +102,7 @@ class Client:
 
     def closed(self, why: Refusal) -> None:
         """The link is gone: everyone who waits, and who comes later, is told why."""
-        self._closed = why
+        self._closed = why = self._closed or why  # the first reason is the real one
         waiting, self._waiting = self._waiting, {}
         streams, self._streams = self._streams, {}
         self._parked.clear()
@@ -140,7 +140,8 @@ class Client:
         elif isinstance(parked, Submit):
             self.link.send(msgspec.structs.replace(parked, ticket=True))
         else:
-            done = len(self._gathered.get(message.req, ()))
+            gathered = self._gathered.get(message.req)
+            done = len(gathered) if gathered else 0
             first, *rest = parked.items[done:]
             items = (msgspec.structs.replace(first, ticket=True), *rest)
             self.link.send(SubmitMany(message.req, items))

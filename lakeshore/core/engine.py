@@ -166,7 +166,7 @@ class Engine:
             while mail and limit:
                 limit -= 1
                 actor, message, sender = mail.popleft()
-                actor.handle(message, sender)
+                actor.handlers[type(message)](message, sender)
         except BaseException as error:
             self._blame(message, sender, error)
             raise

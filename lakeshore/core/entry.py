@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from .actor import NEVER
 from .messages import Outcome
 from .rows import Attempt, Call, Failure, InvocationRow, Record
 from .states import State
@@ -32,6 +33,7 @@ class Entry(Struct, gc=False):
     ready: float | None = None
     ready_at: float = 0.0
     deadline: float | None = None
+    expires_at: float = NEVER
     attempt: int = 0
     attempts: tuple[Attempt, ...] = ()
     retries: int = 0
@@ -114,6 +116,7 @@ def entry_of(row: InvocationRow) -> Entry:
         record.ready_at,
         0.0,
         record.deadline,
+        NEVER,
         record.attempt,
         record.attempts,
         record.retries,

@@ -10,7 +10,7 @@ from .entry import Entry
 from .peer import Peer
 from .ports import Link
 from .queue import Queue
-from .rows import LiveRow, LoadHead, Loaded, LoadLive, Prune, Pruned, WorkerRow
+from .rows import LiveRow, Loaded, LoadHead, LoadLive, Prune, Pruned, WorkerRow
 from .space import Space
 from .states import State
 

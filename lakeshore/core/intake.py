@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from .admission import TokenBucket, verdict
+from .admission import Reason, TokenBucket, verdict
 from .engine import store_failed
 from .errors import Conflict, KeyConflict, QueueClosed, QueueFull, Refused, StoreFailed
 from .ids import text_of
 from .messages import Accepted, Blocked, Drop, Refusal, Submit, SubmitMany, SubmittedMany, Turn
 from .orders import Order, make_order
 from .ports import Outlet
-from .rows import GetInvocation, GetKey, InvocationRow, KeyRow
+from .rows import GetInvocation, GetKey, InvocationRow, KeyRow, Missing
 from .states import ADMITS
 
 if TYPE_CHECKING:
+    from .peer import Peer
     from .queue import Queue
+
+Found = KeyRow | InvocationRow | Missing | BaseException | None  # what the store knows of a submit
 
 _RESERVED = 10.0  # seconds a granted turn stays reserved
 
 
 class Many:
-    """The answers of a `SubmitMany`, gathered until all are there."""
+    """A `SubmitMany` whose items are being looked up."""
 
-    __slots__ = ("blocked", "left", "peer", "req", "results")
+    __slots__ = ("found", "left", "message", "peer")
 
-    def __init__(self, peer: Outlet, message: SubmitMany) -> None:
-        self.peer, self.req = peer, message.req
-        self.results: list[Accepted | Refusal | None] = [None] * len(message.items)
+    def __init__(self, message: SubmitMany, peer: Peer) -> None:
+        self.message, self.peer = message, peer
         self.left = len(message.items)
-        self.blocked = False
+        self.found: list[Found] = [None] * self.left
 
 
 class Ticket:
-    """A submitter who waits for room."""
+    """A submitter who waits for room for `size` bytes of arguments."""
 
-    __slots__ = ("peer", "priority", "req")
+    __slots__ = ("peer", "priority", "req", "size")
 
-    def __init__(self, peer: Outlet, req: int, priority: float) -> None:
-        self.peer, self.req, self.priority = peer, req, priority
+    def __init__(self, peer: Peer, req: int, priority: float, size: int) -> None:
+        self.peer, self.req, self.priority, self.size = peer, req, priority, size
 
 
 def refusal(req: int, error: Refused) -> Refusal:
@@ -53,18 +57,23 @@ class Intake:
         self.queue = queue
         self.engine = queue.engine
         self.keys: dict[str, tuple[bytes, bytes]] = {}  # of live invocations: id and digest
-        self._reading: dict[str, list[tuple[Submit, Outlet, Many | None, int]]] = {}
+        self._reading: dict[str, list[Callable[[Found], None]]] = {}
         self._tickets: dict[int, Ticket] = {}
+        self._numbers: dict[tuple[int, int], int] = {}  # of tickets, by peer and request
         self._waiting: Order
         self._count = 0
-        self._reserved: dict[tuple[int, int], float] = {}
+        self._reserved: dict[tuple[int, int], tuple[float, int]] = {}  # until when, for how many bytes
+        self._promised = 0  # bytes
+        self._rate: float | None = None
         self._bucket: TokenBucket | None = None
         self.configure()
 
     def configure(self) -> None:
         """Take up the queue's settings, new or changed."""
         rate = self.queue.settings.admission.rate_limit
-        self._bucket = TokenBucket(rate) if rate is not None else None
+        if rate != self._rate:
+            self._rate = rate
+            self._bucket = TokenBucket(rate) if rate is not None else None
         if not self._tickets:
             kind = "priority" if self.queue.settings.kind == "priority" else "fifo"
             self._waiting = make_order(kind)
@@ -74,40 +83,33 @@ class Intake:
         """How many submitters wait for room."""
         return len(self._tickets)
 
-    def submit(self, message: Submit, peer: Outlet, many: Many | None = None, index: int = 0) -> None:
+    def submit(self, message: Submit, peer: Peer) -> None:
         """Admit one invocation, or say why not."""
-        key = message.call.key
-        if message.again:
-            query = GetInvocation(self.queue.space.name, message.id)
-            self.engine.read(self.queue, query, lambda row: self._resubmit(message, peer, many, index, row))
-        elif key and key not in self.keys:
-            waiting = self._reading.setdefault(key, [])
-            waiting.append((message, peer, many, index))
-            if len(waiting) == 1:
-                query = GetKey(self.queue.space.name, self.queue.id, key)
-                self.engine.read(self.queue, query, lambda row: self._key_read(key, row))
-        elif key:
-            self._known(message, peer, many, index, *self.keys[key])
+        if message.again or message.call.key:
+            self._look(message, lambda found: self._one(message, peer, found))
         else:
-            self._enter(message, peer, many, index)
+            self._one(message, peer, None)
 
-    def submit_many(self, message: SubmitMany, peer: Outlet) -> None:
+    def submit_many(self, message: SubmitMany, peer: Peer) -> None:
         """Admit several in order, up to the first that has to wait for room."""
-        many = Many(peer, message)
+        many = Many(message, peer)
+
+        def found(index: int, what: Found) -> None:
+            many.found[index] = what
+            many.left -= 1
+            if many.left == 0:
+                self._several(many)
+
         for index, item in enumerate(message.items):
-            self.submit(item, peer, many, index)
-            if many.blocked:
-                self._cut(many, index)
-                return
+            self._look(item, partial(found, index))
 
     def drop(self, message: Drop, peer: Outlet) -> None:
         """A submitter has stopped waiting for room."""
-        for number, ticket in self._tickets.items():
-            if ticket.peer is peer and ticket.req == message.req:
-                self._waiting.discard(number, ticket.priority)
-                del self._tickets[number]
-                return
-        if self._reserved.pop((id(peer), message.req), None) is not None:
+        number = self._numbers.pop((id(peer), message.req), None)
+        if number is not None:
+            self._waiting.discard(number, self._tickets.pop(number).priority)
+            self.let_in()  # it may have stood in the way of smaller ones
+        elif self._free((id(peer), message.req)):
             self.let_in()
 
     def let_in(self) -> None:
@@ -117,94 +119,133 @@ class Intake:
         if self.queue.state not in ADMITS or self.queue.removing:
             self._turn_away()
             return
-        while self._tickets and not self._verdict(0, None):
-            if self._bucket is not None and not self._bucket.take(self.engine.now):
-                self.queue.call_at(self.engine.now + self._bucket.wait(self.engine.now))
-                return
+        while self._tickets:
             number = self._waiting.pop()
             if number is None:
                 return
-            ticket = self._tickets.pop(number)
+            ticket = self._tickets[number]
+            why = self._verdict(ticket.size, None)
+            if not why and self._bucket is not None and not self._bucket.take(self.engine.now):
+                self.queue.call_at(self.engine.now + self._bucket.wait(self.engine.now))
+                why = "rate_limit"
+            if why and why != "size":
+                self._waiting.push(number, ticket.priority)  # in its old place
+                return
+            key = (id(ticket.peer), ticket.req)
+            del self._tickets[number], self._numbers[key]
+            if why:
+                self.engine.emit(ticket.peer, refusal(ticket.req, self._full(why, ticket.size)))
+                continue
             until = self.engine.now + _RESERVED
-            self._reserved[id(ticket.peer), ticket.req] = until
+            self._reserved[key] = (until, ticket.size)
+            self._promised += ticket.size
             self.queue.call_at(until)
             self.engine.emit(ticket.peer, Turn(ticket.req))
 
     def tick(self) -> None:
         """Free reservations whose payload did not come."""
         now = self.engine.now
-        stale = [key for key, until in self._reserved.items() if until <= now]
-        for key in stale:
-            del self._reserved[key]
+        for key in [key for key, (until, _) in self._reserved.items() if until <= now]:
+            self._free(key)
         if self._reserved:
-            self.queue.call_at(min(self._reserved.values()))
-        self.let_in()
-
-    def forget_peer(self, peer: Outlet) -> None:
-        """The peer is gone: its tickets and reservations with it."""
-        for number in [n for n, ticket in self._tickets.items() if ticket.peer is peer]:
-            ticket = self._tickets.pop(number)
-            self._waiting.discard(number, ticket.priority)
-        for key in [key for key in self._reserved if key[0] == id(peer)]:
-            del self._reserved[key]
+            self.queue.call_at(min(until for until, _ in self._reserved.values()))
         self.let_in()
 
     # keys
 
-    def _key_read(self, key: str, row: KeyRow | None | BaseException) -> None:
-        for message, peer, many, index in self._reading.pop(key):
-            if isinstance(row, BaseException):
-                self._answer(peer, many, index, refusal(message.req, store_failed(row)))
-            elif key in self.keys:  # entered memory while the read was under way
-                self._known(message, peer, many, index, *self.keys[key])
-            elif row is not None:
-                self._known(message, peer, many, index, row.id, row.digest)
+    def _look(self, message: Submit, then: Callable[[Found], None]) -> None:
+        """Ask the store what it knows of a submit, where memory does not tell."""
+        if not message.again:
+            self._look_up(message.call.key, then)
+            return
+
+        def stored(row: InvocationRow | Missing | BaseException) -> None:
+            if isinstance(row, Missing) and message.id not in self.queue.space.live:
+                self._look_up(message.call.key, then)
             else:
-                self._enter(message, peer, many, index)
+                then(row)
 
-    def _known(
-        self, message: Submit, peer: Outlet, many: Many | None, index: int, id: bytes, digest: bytes
-    ) -> None:
-        self._unreserve(peer, message)
+        self.engine.read(self.queue, GetInvocation(self.queue.space.name, message.id), stored)
+
+    def _look_up(self, key: str, then: Callable[[Found], None]) -> None:
+        """Who holds a key; one read is in flight for each."""
+        if not key or key in self.keys:
+            then(None)
+            return
+        waiting = self._reading.setdefault(key, [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            query = GetKey(self.queue.space.name, self.queue.id, key)
+            self.engine.read(self.queue, query, lambda row: self._looked_up(key, row))
+
+    def _looked_up(self, key: str, row: KeyRow | BaseException | None) -> None:
+        for then in self._reading.pop(key):
+            then(row)
+
+    def _one(self, message: Submit, peer: Peer, found: Found) -> None:
+        reply = self._decide(message, peer, found)
+        if reply is not None:
+            (self.engine.send if _at_once(reply) else self.engine.emit)(peer, reply)
+        elif self._wait(message, peer):
+            self.engine.emit(peer, Blocked(message.req))
+
+    def _several(self, many: Many) -> None:
+        message, peer = many.message, many.peer
+        results: list[Accepted | Refusal] = []
+        blocked = False
+        for item, found in zip(message.items, many.found, strict=True):
+            reply = self._decide(item, peer, found)
+            if reply is None:
+                blocked = self._wait(item, peer)
+                break
+            results.append(reply)
+        answer = SubmittedMany(message.req, tuple(results), blocked)
+        (self.engine.send if results and all(map(_at_once, results)) else self.engine.emit)(peer, answer)
+
+    def _known(self, message: Submit, peer: Peer, id: bytes, digest: bytes) -> Accepted | Refusal:
+        if message.ticket and self._free(_key(peer, message)):
+            self.let_in()
         same = digest == message.digest
-        if message.strict and not same:
-            text = text_of(id)
-            error = KeyConflict(
-                f"key {message.call.key!r} is held by {text}, submitted with another function or other "
-                "arguments: use another key, or submit without _strict_key to get that id",
-                id=text,
-            )
-            self._answer(peer, many, index, refusal(message.req, error))
-        else:
-            self._answer(peer, many, index, Accepted(message.req, id, True, same))
-
-    def _resubmit(self, message: Submit, peer: Outlet, many: Many | None, index: int, row: object) -> None:
-        entry = self.queue.space.live.get(message.id)
-        if isinstance(row, BaseException):
-            self._answer(peer, many, index, refusal(message.req, store_failed(row)))
-        elif entry is not None or isinstance(row, InvocationRow):
-            self._answer(peer, many, index, Accepted(message.req, message.id))
-        else:
-            self.submit(_first_time(message), peer, many, index)
+        if same or not message.strict:
+            return Accepted(message.req, id, True, same)
+        text = text_of(id)
+        error = KeyConflict(
+            f"key {message.call.key!r} is held by {text}, submitted with another function or other "
+            "arguments: use another key, or submit without _strict_key to get that id",
+            id=text,
+        )
+        return refusal(message.req, error)
 
     # admission
 
-    def _enter(self, message: Submit, peer: Outlet, many: Many | None, index: int) -> None:
-        reserved = self._redeem(peer, message.req) if message.ticket else False
+    def _decide(self, message: Submit, peer: Peer, found: Found) -> Accepted | Refusal | None:
+        """The answer to a submit, of which the store knows what was `found`; None: it has to wait."""
+        queue, key = self.queue, message.call.key
+        if isinstance(found, BaseException):
+            return refusal(message.req, store_failed(found))
+        if message.again and (isinstance(found, InvocationRow) or message.id in queue.space.live):
+            return Accepted(message.req, message.id)
+        if key and key in self.keys:
+            return self._known(message, peer, *self.keys[key])
+        if isinstance(found, KeyRow):
+            return self._known(message, peer, found.id, found.digest)
         error = self.refuses(message)
-        if error is None and message.id in self.queue.space.live:
+        if error is None and message.id in queue.space.live:
             error = Conflict(f"{text_of(message.id)} is submitted already: each submit makes its own id")
+        reserved = message.ticket and self._redeem(_key(peer, message))
         if error is None and not reserved:
-            error, later = self._no_room(message)
-            parked = many is not None and bool(message.call.key)  # later items have gone ahead
-            if later and not parked and self.queue.settings.admission.on_full == "block":
-                self._wait(message, peer, many)
-                return
+            size, rule = len(message.call.args or b""), queue.settings.admission
+            if self._tickets and rule.on_full == "block":
+                return None  # others wait already
+            why = self._verdict(size, self._bucket)
+            if why and why != "size" and rule.on_full == "block":
+                return None
+            if why:
+                error = self._full(why, size)
         if error is not None:
-            self._answer(peer, many, index, refusal(message.req, error), now=isinstance(error, StoreFailed))
-            return
-        self.queue.admit(message)
-        self._answer(peer, many, index, Accepted(message.req, message.id))
+            return refusal(message.req, error)
+        queue.admit(message)
+        return Accepted(message.req, message.id)
 
     def refuses(self, message: Submit) -> Refused | None:
         queue = self.queue
@@ -212,7 +253,8 @@ class Intake:
             return QueueClosed(f"queue {queue.name!r} is being removed: submit to another")
         if queue.state not in ADMITS:
             return QueueClosed(
-                f"queue {queue.name!r} is {queue.state} and admits nothing: unarchive it, or submit to another"
+                f"queue {queue.name!r} is {queue.state} and admits nothing: unarchive it, or submit to "
+                "another"
             )
         if why := self.engine.refusing():
             return StoreFailed(f"not accepted: {why}; try again later")
@@ -220,109 +262,81 @@ class Intake:
             return QueueFull(f"not accepted: {why}", retry_after=None)
         return None
 
-    def _verdict(self, size: int, bucket: TokenBucket | None) -> str:
+    def _verdict(self, size: int, bucket: TokenBucket | None) -> Reason:
         queue = self.queue
         return verdict(
             queue.settings.admission,
             depth=len(queue.backlog),
             reserved=len(self._reserved),
-            bytes=queue.backlog.bytes,
+            bytes=queue.backlog.bytes + self._promised,
             size=size,
             bucket=bucket,
             now=self.engine.now,
         )
 
-    def _no_room(self, message: Submit) -> tuple[QueueFull | None, bool]:
-        """Why there is no room, and whether there may be some later."""
+    def _full(self, why: Reason, size: int) -> QueueFull:
         queue, rule = self.queue, self.queue.settings.admission
-        size = len(message.call.args or b"")
-        if self._tickets and rule.on_full == "block":
-            why = "max_depth"  # others wait already
-        else:
-            why = self._verdict(size, self._bucket)
-        if not why:
-            return None, False
         if why == "size":
             text = (
-                f"the arguments take {size} bytes, and queue {queue.name!r} holds at most {rule.max_bytes} in "
-                "all (max_bytes): raise it, or pass a path or a key instead"
+                f"the arguments take {size} bytes, and queue {queue.name!r} holds at most "
+                f"{rule.max_bytes} in all (max_bytes): raise it, or pass a path or a key instead"
             )
-            return QueueFull(text, retry_after=None), False
+            return QueueFull(text, retry_after=None)
         if why == "rate_limit" and self._bucket is not None:
             wait = self._bucket.wait(self.engine.now)
-            text = f"queue {queue.name!r} takes {rule.rate_limit:g} submits a second: try again in {wait:.2f} s"
-            return QueueFull(text, retry_after=wait), True
+            text = (
+                f"queue {queue.name!r} takes {rule.rate_limit:g} submits a second: try again in {wait:.2f} s"
+            )
+            return QueueFull(text, retry_after=wait)
         wait = queue.seconds_per_job()
         hint = f"in about {wait:.1f} s" if wait is not None else "later"
         text = (
-            f"queue {queue.name!r} is full ({why} {getattr(rule, why)}, {len(queue.backlog)} queued): try again "
-            f"{hint}, raise the limit, or set on_full=block"
+            f"queue {queue.name!r} is full ({why} {getattr(rule, why)}, {len(queue.backlog)} queued): try "
+            f"again {hint}, raise the limit, or set on_full=block"
         )
-        return QueueFull(text, retry_after=wait), True
+        return QueueFull(text, retry_after=wait)
 
-    def _wait(self, message: Submit, peer: Outlet, many: Many | None) -> None:
+    def _wait(self, message: Submit, peer: Peer) -> bool:
+        """Give the submitter a ticket, unless it has gone meanwhile."""
+        if message.req not in peer.open:
+            return False
         self._count += 1
-        req = message.req if many is None else many.req
-        self._tickets[self._count] = Ticket(peer, req, message.priority)
+        size = len(message.call.args or b"")
+        self._tickets[self._count] = Ticket(peer, message.req, message.priority, size)
+        self._numbers[_key(peer, message)] = self._count
         self._waiting.push(self._count, message.priority)
-        if many is None:
-            self.engine.emit(peer, Blocked(req))
-        else:
-            many.blocked = True
         if self._bucket is not None:
             self.queue.call_at(self.engine.now + self._bucket.wait(self.engine.now))
+        return True
 
-    def _redeem(self, peer: Outlet, req: int) -> bool:
-        return self._reserved.pop((id(peer), req), None) is not None
+    def _redeem(self, key: tuple[int, int]) -> bool:
+        """Take up a reservation, if it is still there."""
+        until, size = self._reserved.pop(key, (0.0, 0))
+        self._promised -= size
+        return until > 0.0
 
-    def _unreserve(self, peer: Outlet, message: Submit) -> None:
-        if message.ticket and self._redeem(peer, message.req):
-            self.let_in()
+    def _free(self, key: tuple[int, int]) -> bool:
+        """Give up a reservation: its place and its token are free again."""
+        redeemed = self._redeem(key)
+        if redeemed and self._bucket is not None:
+            self._bucket.give_back()
+        return redeemed
 
     def _turn_away(self) -> None:
-        for ticket in self._tickets.values():
+        tickets, self._tickets = self._tickets, {}
+        self._numbers.clear()
+        for ticket in tickets.values():
             error = QueueClosed(
                 f"queue {self.queue.name!r} is {self.queue.state} now and admits nothing: submit to another"
             )
             self.engine.emit(ticket.peer, refusal(ticket.req, error))
-        self._tickets.clear()
         self.configure()
 
-    # answers
 
-    def _answer(
-        self, peer: Outlet, many: Many | None, index: int, reply: Accepted | Refusal, *, now: bool = False
-    ) -> None:
-        if many is None:
-            (self.engine.send if now else self.engine.emit)(peer, reply)
-            return
-        many.results[index] = reply
-        many.left -= 1
-        if many.left == 0:
-            results = tuple(result for result in many.results if result is not None)
-            reply_many = SubmittedMany(many.req, results, many.blocked)
-            (self.engine.send if now else self.engine.emit)(peer, reply_many)
-
-    def _cut(self, many: Many, at: int) -> None:
-        many.left -= len(many.results) - at
-        del many.results[at:]
-        if many.left == 0:
-            results = tuple(result for result in many.results if result is not None)
-            self.engine.emit(many.peer, SubmittedMany(many.req, results, True))
+def _key(peer: Outlet, message: Submit) -> tuple[int, int]:
+    return id(peer), message.req
 
 
-def _first_time(message: Submit) -> Submit:
-    return Submit(
-        message.req,
-        message.id,
-        message.queue,
-        message.call,
-        message.priority,
-        message.digest,
-        message.strict,
-        message.delay,
-        message.deadline,
-        message.ticket,
-        False,
-        message.function,
-    )
+def _at_once(reply: Accepted | Refusal) -> bool:
+    """Whether an answer waits for nothing: the store can't be written, and may not be for long."""
+    return isinstance(reply, Refusal) and reply.kind == "StoreFailed"

@@ -84,6 +84,7 @@ class Journal:
         self.first_seq, self.next_seq, self.committed = first_seq, next_seq, next_seq
         self.attempt, self.base, self.index = attempt, next_seq, 0
         self.limit, self.bytes = limit, 0
+        self.index: int
         self._sizes: deque[tuple[int, int]] = deque()  # (end, bytes) of chunks written by this process
         self.end: Outcome | None = None
         self.ended = False
@@ -136,7 +137,7 @@ class Journal:
         since = max(since, 0)
         if since < self.first_seq or since > self.committed:
             first = max(self.first_seq, min(since, self.committed))
-            self.host.engine.send(peer, StreamGap(req, first))
+            self.host.engine.emit(peer, StreamGap(req, first))
             return
         follower = Follower(peer, req, since, credit)
         self.followers[id(peer), req] = follower

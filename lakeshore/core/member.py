@@ -51,6 +51,7 @@ class Member(Actor):
         self._retrying: set[Queue] = set()
         self._asking: Queue | None = None
         self._settling: set[bytes] = set()
+        self._pending: set[bytes] = set()  # grants whose arguments are still being read
         self._following: bytes | None = None
         self._taken = 0
         self._bodies = 0
@@ -139,6 +140,11 @@ class Member(Actor):
         self._fill()
 
     def _on_took(self, message: Took, queue: Queue) -> None:
+        if self.gone:  # it left while this was in the mail
+            taken = (*message.pending, *((grant.id, grant.attempt) for grant in message.grants))
+            for id, attempt in taken:
+                self.engine.tell(queue, Returned(id, attempt, "its worker left before it had it"), self)
+            return
         if message.only is None:
             self._asking = None
             self._ready.pop(queue, None)
@@ -154,15 +160,18 @@ class Member(Actor):
             self.engine.emit(self.wire, grant)
         for id, attempt in message.pending:
             self.grants[id] = (queue, attempt)
+            self._pending.add(id)
         self._fill()
         self._maybe_quiet()
 
     def _on_late(self, message: Late, queue: Queue) -> None:
+        self._pending.discard(message.id)
         if message.id not in self.grants:
             return
         if message.grant is None:
             del self.grants[message.id]
             self._fill()
+            self._maybe_quiet()
         else:
             self.engine.emit(self.wire, message.grant)
 
@@ -241,8 +250,17 @@ class Member(Actor):
 
     def _on_stop(self, message: Stop | Reclaim, queue: Queue) -> None:
         held = self.grants.get(message.id)
-        if held is not None and held[1] == message.attempt:
+        if held is None or held[1] != message.attempt:
+            return
+        if message.id not in self._pending:
             self.engine.emit(self.wire, message)
+            return
+        self._pending.discard(message.id)  # the worker has not seen it: there is nothing to stop
+        del self.grants[message.id]
+        self._taken -= 1
+        self.engine.tell(queue, Returned(message.id, message.attempt, "killed before it began"), self)
+        self._fill()
+        self._maybe_quiet()
 
     def _on_drain(self, message: Drain, sender: Any) -> None:
         self.draining = True
@@ -264,5 +282,6 @@ class Member(Actor):
             charged = lost and number < self.hello.slots
             self.engine.tell(queue, Returned(id, attempt, reason, charged), self)
         self.grants.clear()
+        self._pending.clear()
         self.engine.touch(self)
         self.engine.tell(self.space, Gone(), self)

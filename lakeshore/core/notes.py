@@ -124,6 +124,7 @@ class Again(Note, frozen=True, gc=False):
     request: Retry
     row: InvocationRow
     args: bytes
+    digest: bytes = b""
 
 
 class Parked(Note, frozen=True, gc=False):

@@ -45,6 +45,7 @@ from .messages import (
     StreamGap,
     Submit,
     SubmitMany,
+    SubmittedMany,
     Turn,
     Wait,
     Why,
@@ -59,10 +60,14 @@ _STAYS_OPEN = frozenset({Blocked, Turn, Chunk, StreamEnd, StreamGap})  # a strea
 class Wire:
     """The outlet of a link."""
 
-    __slots__ = ("deliver",)
+    __slots__ = ("_send",)
 
     def __init__(self, link: Link) -> None:
-        self.deliver: Callable[[Any], None] = link.send
+        self._send = link.send
+
+    def deliver(self, message: Any, /) -> None:
+        """Send it."""
+        self._send(message)
 
 
 class Peer:
@@ -103,16 +108,20 @@ class Peer:
 
     def deliver(self, message: Any) -> None:
         """As an outlet: answer the peer."""
-        if type(message) not in _STAYS_OPEN:
+        if type(message) not in _STAYS_OPEN and not (type(message) is SubmittedMany and message.blocked):
             self.open.pop(message.req, None)
         self.link.send(message)
+
+    def pass_on(self, message: Any, to: Actor) -> None:
+        """A request belongs to another actor after all; what was dropped meanwhile goes nowhere."""
+        if message.req in self.open:
+            self.open[message.req] = to
+            self.engine.tell(to, message, self)
 
     def closed(self) -> None:
         """The link is gone, and with it whatever waited here."""
         for req, actor in list(self.open.items()):
             self.engine.tell(actor, Drop(req, b""), self)
-        for queue in self.space.queues.values():
-            self.engine.tell(queue, Gone(), self)
         self.open.clear()
         if self.member is not None:
             self.engine.tell(self.member, Gone())
@@ -122,18 +131,18 @@ class Peer:
 
     def _submit(self, message: Submit) -> None:
         queue = self.space.queues.get(message.queue)
+        self.open[message.req] = queue or self.space
         if queue is None:
             self.engine.tell(self.space, Parked(message), self)
         else:
-            self.open[message.req] = queue
             self.engine.tell(queue, message, self)
 
     def _submit_many(self, message: SubmitMany) -> None:
         queue = self.space.queues.get(message.items[0].queue)
+        self.open[message.req] = queue or self.space
         if queue is None:
             self.engine.tell(self.space, Parked(message), self)
         else:
-            self.open[message.req] = queue
             self.engine.tell(queue, message, self)
 
     def _by_id(self, message: Wait | Follow | Get | Why | Kill | Retry) -> None:
@@ -155,11 +164,6 @@ class Peer:
         owner = self.open.pop(message.req, None)
         if owner is not None:
             self.engine.tell(owner, message, self)
-        # what was forwarded meanwhile between a queue and the archive is with the other of the two
-        if owner is not None and owner is not self.space.archive:
-            self.engine.tell(self.space.archive, message, self)
-        elif owner is self.space.archive and (entry := self.space.live.get(message.id)) is not None:
-            self.engine.tell(entry.queue, message, self)
 
     def _hello(self, message: Hello) -> None:
         self.member = self.space.register(message, Wire(self.link))

@@ -101,10 +101,9 @@ class Plane:
 
     def connect(self, namespace: str) -> Client:
         """A client on this very loop, with nothing in between."""
-        client = Client(_ToPeer())
-        link = _ToClient(client)
-        peer = self.attach(link, namespace, client.closed)
-        client.link = _ToPeer(peer, self)
+        link = _ToClient()
+        peer = self.attach(link, namespace, lambda why: client.closed(why))
+        client = link.client = Client(_ToPeer(self, peer))
         return client
 
     def _wake(self) -> None:
@@ -136,9 +135,7 @@ class Plane:
 
     def _failed(self, error: BaseException) -> None:
         self.failure = error
-        log.critical(
-            "the plane ended on a bug; what was accepted is in its store: %r", error, exc_info=error
-        )
+        log.critical("the plane ended on a bug; what was accepted is in its store: %r", error, exc_info=error)
         text = f"the plane ended on a bug in Lakeshore, {type(error).__name__}: {error}; open it again"
         self._hang_up(PlaneFailed(text))
         for call in self._settled:
@@ -153,26 +150,31 @@ class Plane:
 class _ToPeer:
     """The client's end of a link that is not there: both live on one loop."""
 
-    __slots__ = ("_peer", "_plane", "send")
+    __slots__ = ("_peer", "_plane", "_receive")
 
-    def __init__(self, peer: Peer | None = None, plane: Plane | None = None) -> None:
-        self._peer, self._plane = peer, plane
-        if peer is not None:
-            self.send: Callable[[Any], None] = peer.receive
+    def __init__(self, plane: Plane, peer: Peer) -> None:
+        self._plane, self._peer, self._receive = plane, peer, peer.receive
+
+    def send(self, message: Any, /) -> None:
+        """Hand over at once."""
+        self._receive(message)
 
     def close(self) -> None:
         """Nobody listens any more."""
-        if self._plane is not None and self._peer is not None:
-            self._plane.detach(self._peer)
+        self._plane.detach(self._peer)
 
 
 class _ToClient:
-    """The head's end of the same."""
+    """The head's end of the same. The client is told of an end by `hang_up`."""
 
-    __slots__ = ("send",)
+    __slots__ = ("client",)
 
-    def __init__(self, client: Client) -> None:
-        self.send: Callable[[Any], None] = client.receive
+    def __init__(self) -> None:
+        self.client: Client
+
+    def send(self, message: Any, /) -> None:
+        """Hand over at once."""
+        self.client.receive(message)
 
     def close(self) -> None:
-        """The client is told by `hang_up`."""
+        """Nothing to tell."""

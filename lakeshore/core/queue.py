@@ -45,7 +45,6 @@ from .messages import (
 from .notes import (
     Again,
     CancelSome,
-    Gone,
     Join,
     Late,
     Leave,
@@ -96,8 +95,7 @@ class Queue(Actor):
         self.settings = settings
         self.removing = False
         self.journal_bytes = journal_bytes
-        uniform = engine.uniform if settings.seed is None else engine.seeded(settings.seed)
-        self.backlog = Backlog(make_order(settings.kind, temperature=settings.temperature, uniform=uniform))
+        self.backlog = self._backlog()
         self.intake = Intake(self)
         self.running: dict[bytes, Entry] = {}
         self.members: dict[Member, None] = {}
@@ -107,6 +105,7 @@ class Queue(Actor):
         self._streams: dict[tuple[int, int], Journal] = {}
         self._backstops: list[tuple[float, bytes, int]] = []
         self._unresolved: dict[str, set[Member]] = {}
+        self._watched = False  # a worker that ends when nothing is left waits for a retry delay
         self._ends: deque[float] = deque(maxlen=32)  # when the newest bodies ended
         self.handlers |= {
             Submit: self._on_submit,
@@ -132,14 +131,14 @@ class Queue(Actor):
             CancelSome: self._on_cancel_some,
             Join: self._on_join,
             Leave: self._on_leave,
-            Gone: self._on_peer_gone,
             Wake: self._on_wake,
         }
 
     # rows
 
     def flush(self) -> None:
-        batch, namespace, large = self.engine.batch, self.space.name, []
+        batch, namespace = self.engine.batch, self.space.name
+        large: list[bytes] = []
         gone: list[bytes] = []
         for entry in self._dirty.values():
             if entry.stored:
@@ -155,8 +154,14 @@ class Queue(Actor):
                 if entry.result is not None and len(entry.result) > INLINE:
                     batch.put(BlobRow(namespace, entry.id, self.id, "result", entry.result))
         self._dirty.clear()
+        self._look_at_retries()
         if gone or large:
             self.engine.emit(self, Settle(tuple(gone), tuple(large)))
+
+    def _backlog(self) -> Backlog:
+        engine, settings = self.engine, self.settings
+        uniform = engine.uniform if settings.seed is None else engine.seeded(settings.seed)
+        return Backlog(make_order(settings.kind, temperature=settings.temperature, uniform=uniform))
 
     def _touch(self, entry: Entry) -> None:
         self._dirty[entry.id] = entry
@@ -190,9 +195,10 @@ class Queue(Actor):
             entry.journal.committed = entry.journal.base = stored.next_seq
             entry.journal.attempt = stored.last_attempt
         if entry.state is State.QUEUED:
-            wall = self.engine.wall()
             if entry.ready is not None:
-                entry.ready_at = self.engine.now + max(0.0, entry.ready - wall)
+                asked = entry.attempts[-1].ended_at if entry.attempts else entry.submitted
+                entry.ready_at = self._remaining(entry.ready, asked or entry.submitted)
+                entry.retrying = bool(entry.attempts)
             self._queue(entry)
         else:
             self.running[entry.id] = entry
@@ -255,15 +261,21 @@ class Queue(Actor):
         now = self.engine.now
         expires = NEVER
         if entry.deadline is not None:
-            expires = now + max(0.0, entry.deadline - self.engine.wall())
+            expires = self._remaining(entry.deadline, entry.submitted)
         cutoff = self.settings.admission.deadline_cutoff_s
         if cutoff is not None:
             expires = min(expires, max(entry.ready_at, now) + cutoff)
-        self.backlog.add(entry, now, expires)
+        entry.expires_at = expires
+        self.backlog.add(entry, now)
         if self._hungry:
             self._call()
         if expires != NEVER or entry.ready_at > now:
             self.call_at(self.backlog.due)
+
+    def _remaining(self, until: float, asked: float) -> float:
+        """When a wall-clock time comes, on the engine's clock: no later than what was `asked` for
+        then, should the wall clock have jumped back."""
+        return self.engine.now + max(0.0, min(until - self.engine.wall(), until - asked))
 
     def _on_again(self, message: Again, peer: Any) -> None:
         """Submit a terminal invocation anew; it takes over the key."""
@@ -275,19 +287,13 @@ class Queue(Actor):
             error = Conflict(f"key {key!r} is held by {holder}, which lives: wait for it, or kill it first")
             self.engine.emit(peer, refusal(request.req, error))
             return
-        submit = Submit(
-            request.req, request.new_id, self.name, msgspec.structs.replace(call, key=""), record.priority
-        )
+        submit = Submit(request.req, request.new_id, self.name, call, record.priority, message.digest)
         error = self.intake.refuses(submit)
         if error is not None:
             self.engine.emit(peer, refusal(request.req, error))
             return
-        entry = self.admit(submit)
-        if key:
-            entry.call = msgspec.structs.replace(entry.call, key=key)
-            self.intake.keys[key] = (entry.id, b"")
-            self.engine.batch.put(KeyRow(self.space.name, self.id, key, entry.id, b""))
-        self.engine.emit(peer, Accepted(request.req, entry.id))
+        self.admit(submit)
+        self.engine.emit(peer, Accepted(request.req, request.new_id))
 
     # handing out
 
@@ -335,7 +341,8 @@ class Queue(Actor):
         claimed = len(grants) + len(pending)
         if claimed < message.n:
             self._hungry[member] = None
-        retrying = self.backlog.retrying > 0
+        retrying = self.backlog.retrying > 0 and self.state in HANDS_OUT
+        self._watched |= retrying and member.hello.quiet
         self.engine.tell(member, Took(tuple(grants), message.n, tuple(pending), retrying), self)
         if claimed and self.intake.blocked:
             self.intake.let_in()
@@ -344,11 +351,21 @@ class Queue(Actor):
         entry = self.space.live.get(id)
         grants: list[Grant] = []
         pending: list[tuple[bytes, int]] = []
-        if entry is not None and entry.state is State.QUEUED and self.backlog.is_claimable(entry):
-            if self.state in HANDS_OUT:
-                self.backlog.remove(entry)
-                self._claim(entry, member, grants, pending)
+        claimable = entry is not None and entry.state is State.QUEUED and self.backlog.is_claimable(entry)
+        if entry is not None and claimable and self.state in HANDS_OUT:
+            self.backlog.remove(entry)
+            self._claim(entry, member, grants, pending)
         self.engine.tell(member, Took(tuple(grants), 1, tuple(pending), only=id), self)
+        if claimable and self.intake.blocked:
+            self.intake.let_in()
+
+    def _look_at_retries(self) -> None:
+        """Have workers that wait for a retry delay ask again where none is left to wait for."""
+        if self._watched and not (self.backlog.retrying and self.state in HANDS_OUT):
+            self._watched = False
+            for member in [member for member in self._hungry if member.hello.quiet]:
+                del self._hungry[member]
+                self.engine.tell(member, Ready(), self)
 
     def _claim(
         self, entry: Entry, member: Member, grants: list[Grant], pending: list[tuple[bytes, int]]
@@ -425,9 +442,11 @@ class Queue(Actor):
         return all(member in refusing for member in self.members)
 
     def _on_join(self, message: Join, sender: Any) -> None:
+        if self not in message.member.queues or message.member.gone:
+            return  # it left before it was here
         self.members[message.member] = None
-        if self._unresolved and self.backlog.unstick():
-            self.engine.tell(self, message)
+        if self.backlog.unstick():
+            self.engine.tell(self, message)  # some are left: go on in another turn
         self._call()
 
     def _on_leave(self, message: Leave, sender: Any) -> None:
@@ -458,10 +477,12 @@ class Queue(Actor):
         self._ends.append(self.engine.now)
         move, options = message.move, entry.call.options
         retry = move == "fail" and message.retryable and entry.retries < options.retries
-        if retry and not entry.killing and not self.removing:
-            self._retry(entry, message)
-        elif retry and self.removing:
+        if retry and self.removing:
             self._end(entry, Move.KILL, "failed", error=message.error, reason="its queue was removed")
+        elif retry and entry.killers and not entry.killing:  # it would be queued, and is to be killed
+            self._end(entry, Move.KILL, "failed", error=message.error, reason="killed")
+        elif retry and not entry.killing:
+            self._retry(entry, message)
         else:
             state = step(entry.state, _MOVES[move])
             self._end(
@@ -475,9 +496,11 @@ class Queue(Actor):
         self.engine.emit(member.wire, EndedAck(message.id, message.attempt, entry.state))
         if member.hello.quiet:
             following = entry.state is State.QUEUED
+            self.engine.tell(member, Settled(message.id, following), self)
             if following and member.hello.limit is not None:
                 entry.pinned = member
-            self.engine.tell(member, Settled(message.id, following), self)
+                if self.backlog.is_claimable(entry):
+                    self.engine.tell(member, Offer(entry.id), self)
 
     def _retry(self, entry: Entry, message: Ended) -> None:
         options = entry.call.options
@@ -491,7 +514,7 @@ class Queue(Actor):
             )
         entry.retries += 1
         error = message.error
-        reason = f"{error.type}: {error.message}" if error is not None else None
+        reason = error.headline if error is not None else None
         entry.close_attempt("failed", reason, self.engine.wall())
         entry.error = error
         entry.ready = self.engine.wall() + wait
@@ -499,14 +522,17 @@ class Queue(Actor):
         entry.retrying = True
         self._requeue(entry, Move.RETRY)
 
-    def _requeue(self, entry: Entry, move: Move) -> None:
+    def _requeue(self, entry: Entry, move: Move, *, stuck: bool = False) -> None:
         entry.state = step(entry.state, move)
         del self.running[entry.id]
         entry.member = None
-        if entry.args_size > INLINE:
-            entry.args = None
         self._touch(entry)
-        self._queue(entry)
+        if entry.args_size > INLINE:
+            self.engine.emit(self, Settle((), (entry.id,)))  # large arguments go once they are stored
+        if stuck:
+            self.backlog.set_aside(entry)
+        else:
+            self._queue(entry)
         self._after_running()
 
     def _after_running(self) -> None:
@@ -527,16 +553,12 @@ class Queue(Actor):
         entry.state = step(entry.state, move)
         wall = self.engine.wall()
         if self.running.pop(entry.id, None) is not None:
-            if reason is None and error is not None:
-                detail = f"{error.type}: {error.message}"
-            else:
-                detail = reason
+            detail = error.headline if reason is None and error is not None else reason
             entry.close_attempt(outcome, detail, wall)
         entry.member = None
         entry.ended, entry.ready = wall, None
         entry.error = error if entry.state is not State.SUCCEEDED else None
         entry.reason, entry.result = reason, result
-        entry.args = None
         self._touch(entry)
         emit = self.engine.emit
         if entry.waiters:
@@ -559,9 +581,9 @@ class Queue(Actor):
         journal = entry.journal
         if journal is None:
             journal = entry.journal = self._new_journal(entry)
-        journal.append(message.attempt, message.index, message.count, message.data)
-        index = message.index + message.count
-        self.engine.emit(member.wire, FramesAck(message.id, message.attempt, index))
+        if not journal.append(message.attempt, message.index, message.count, message.data):
+            member.stale += 1  # a repeat, or a gap: the answer says what comes next
+        self.engine.emit(member.wire, FramesAck(message.id, message.attempt, journal.index))
 
     def _new_journal(self, entry: Entry) -> Journal:
         return Journal(self, self.space.name, entry.id, self.id, limit=self.journal_bytes)
@@ -571,6 +593,8 @@ class Queue(Actor):
         if entry is not None and entry.call.options.timeout is not None:
             when = self.engine.now + entry.call.options.timeout + BACKSTOP
             heapq.heappush(self._backstops, (when, entry.id, entry.attempt))
+            if len(self._backstops) > 2 * len(self.running) + _STEP:  # most have ended before
+                self._backstops = sorted(b for b in self._backstops if b[1] in self.running)
             self.call_at(when)
 
     def _on_gave_back(self, message: GaveBack, member: Member) -> None:
@@ -578,18 +602,13 @@ class Queue(Actor):
         if entry is None:
             return
         if message.unresolved:
-            key = self._function_key(entry)
-            self._unresolved.setdefault(key, set()).add(member)
+            self._unresolved.setdefault(self._function_key(entry), set()).add(member)
+        if message.unresolved and not (entry.killing or entry.killers or self.removing):
             entry.attempts = entry.attempts[:-1]  # a worker that can't is not an attempt
-            entry.state = State.QUEUED
-            del self.running[entry.id]
-            entry.member = None
-            self._touch(entry)
-            if self._nobody_resolves(entry):
-                self.backlog.set_aside(entry)
+            stuck = self._nobody_resolves(entry)
+            self._requeue(entry, Move.RELEASE, stuck=stuck)
+            if stuck:
                 self.space.unresolvable(self, entry, message.reason)
-            else:
-                self._queue(entry)
         else:
             self._give_back(entry, message.reason, Move.RELEASE)
         if member.hello.quiet:
@@ -605,7 +624,7 @@ class Queue(Actor):
         if self.removing:
             self._end(entry, Move.KILL, "returned", reason="its queue was removed")
             return
-        if entry.killing or (entry.killers and move is Move.RELEASE):
+        if entry.killing or entry.killers:
             self._end(entry, Move.KILL, "killed", reason="killed")
             return
         if move is Move.LOSE:
@@ -621,15 +640,13 @@ class Queue(Actor):
         entry.close_attempt(outcome, reason, self.engine.wall())
         entry.ready_at = 0.0
         self._requeue(entry, move)
-        if entry.killers:
-            self._answer_killers(entry)
 
     # questions about one invocation
 
     def _live(self, message: Any, peer: Any) -> Entry | None:
         entry = self.space.live.get(message.id)
         if entry is None:  # it ended and left memory while the question was in the mail
-            self.engine.tell(self.space.archive, message, peer)
+            peer.pass_on(message, self.space.archive)
         return entry
 
     def _on_wait(self, message: Wait, peer: Any) -> None:
@@ -663,7 +680,7 @@ class Queue(Actor):
             return [f"it is {entry.state}"]
         reasons: list[str] = []
         if entry.error is not None:
-            reasons.append(f"attempt {entry.attempt} failed: {entry.error.type}: {entry.error.message}")
+            reasons.append(f"attempt {entry.attempt} failed: {entry.error.headline}")
         if self.state not in HANDS_OUT:
             reasons.append(f"queue {self.name!r} is {self.state} and hands out nothing")
         if entry.ready_at > self.engine.now:
@@ -724,9 +741,6 @@ class Queue(Actor):
             entry.waiters = [w for w in entry.waiters if w != (peer, message.req)] or None
             return
         self.intake.drop(message, peer)
-
-    def _on_peer_gone(self, message: Gone, peer: Any) -> None:
-        self.intake.forget_peer(peer)
 
     # killing
 
@@ -822,7 +836,15 @@ class Queue(Actor):
         """The state or the settings have changed: look at everybody who waits."""
         self.intake.configure()
         self.intake.let_in()
+        self._look_at_retries()
         self._call()
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Take up changed settings; those of the order only while nothing is queued."""
+        self.settings = settings
+        if not len(self.backlog):
+            self.backlog = self._backlog()
+        self.changed()
 
     # what is known of the queue
 

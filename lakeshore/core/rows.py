@@ -23,6 +23,14 @@ class Failure(Struct, frozen=True, array_like=True):
     cause: Failure | None = None
     leaves: tuple[Failure, ...] = ()
 
+    @property
+    def headline(self) -> str:
+        """The real error in one line: of a group, its first member."""
+        if len(self.leaves) == 0:
+            return f"{self.type}: {self.message}" if self.message else self.type
+        more = f" (and {len(self.leaves) - 1} more)" if len(self.leaves) > 1 else ""
+        return self.leaves[0].headline + more
+
 
 class Function(Struct, frozen=True, array_like=True):
     """How a worker finds a body.
@@ -151,7 +159,7 @@ class QueueRow(Struct, frozen=True, gc=False):
 
 
 class TopicRow(Struct, frozen=True, gc=False):
-    """One topic. `publishers` maps a publisher to the counter of its newest post."""
+    """One topic; `bytes` is what its chunks took in all."""
 
     namespace: str
     id: bytes
@@ -188,7 +196,8 @@ class Trim(Struct, frozen=True, gc=False):
 
 
 class Prune(Struct, frozen=True, gc=False):
-    """Delete old terminal invocations with their keys, blobs and chunks, in one small step.
+    """Delete old terminal invocations with their keys, blobs and chunks, in one small step; the last
+    step of a pass deletes ended workers and unused functions too.
 
     Looks at no more than `limit` rows in id order, beginning after `after`. A row goes when it is
     terminal and ended before its queue's entry in `queues`, or before `ended_before`.
@@ -236,9 +245,9 @@ class Batch:
         self.keys: dict[tuple[str, bytes, str], KeyRow] = {}
         self.chunks: list[ChunkRow] = []
         self.trims: list[Trim] = []
-        self.queues: dict[bytes, QueueRow] = {}
-        self.topics: dict[bytes, TopicRow] = {}
-        self.workers: dict[bytes, WorkerRow] = {}
+        self.queues: dict[tuple[str, bytes], QueueRow] = {}
+        self.topics: dict[tuple[str, bytes], TopicRow] = {}
+        self.workers: dict[tuple[str, bytes], WorkerRow] = {}
         self.functions: dict[bytes, FunctionRow] = {}
         self.prunes: list[Prune] = []
         self.size = 0  # how many times something was put
@@ -256,8 +265,21 @@ class Batch:
 
     def put(self, row: BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow) -> None:
         """Any other row."""
-        _PUT[type(row)](self, row)
         self.size += 1
+        if isinstance(row, ChunkRow):
+            self.chunks.append(row)
+        elif isinstance(row, BlobRow):
+            self.blobs.append(row)
+        elif isinstance(row, KeyRow):
+            self.keys[row.namespace, row.queue, row.key] = row
+        elif isinstance(row, QueueRow):
+            self.queues[row.namespace, row.id] = row
+        elif isinstance(row, TopicRow):
+            self.topics[row.namespace, row.id] = row
+        elif isinstance(row, WorkerRow):
+            self.workers[row.namespace, row.id] = row
+        else:
+            self.functions[row.hash] = row
 
     def trim(self, trim: Trim) -> None:
         """Drop old chunks of a journal."""
@@ -268,21 +290,6 @@ class Batch:
         """Delete old invocations."""
         self.prunes.append(prune)
         self.size += 1
-
-
-def _put_key(batch: Batch, row: KeyRow) -> None:
-    batch.keys[row.namespace, row.queue, row.key] = row
-
-
-_PUT: dict[type, Any] = {
-    BlobRow: lambda batch, row: batch.blobs.append(row),
-    ChunkRow: lambda batch, row: batch.chunks.append(row),
-    KeyRow: _put_key,
-    QueueRow: lambda batch, row: batch.queues.__setitem__(row.id, row),
-    TopicRow: lambda batch, row: batch.topics.__setitem__(row.id, row),
-    WorkerRow: lambda batch, row: batch.workers.__setitem__(row.id, row),
-    FunctionRow: lambda batch, row: batch.functions.__setitem__(row.hash, row),
-}
 
 
 class Committed(Struct, frozen=True, gc=False):

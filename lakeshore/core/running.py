@@ -13,7 +13,18 @@ class Running:
     asynchronous body is cancelled besides, a synchronous one has to look.
     """
 
-    __slots__ = ("attempt", "cancelled", "id", "namespace", "on_loop", "plane", "prefix", "queue", "root")
+    __slots__ = (
+        "attempt",
+        "body",
+        "cancelled",
+        "id",
+        "namespace",
+        "on_loop",
+        "plane",
+        "prefix",
+        "queue",
+        "root",
+    )
 
     def __init__(
         self,
@@ -26,10 +37,11 @@ class Running:
         on_loop: bool,
         plane: Any = None,
         root: str | None = None,
+        body: Any = None,
     ) -> None:
         self.id, self.attempt, self.queue, self.namespace = id, attempt, queue, namespace
         self.prefix, self.on_loop, self.plane, self.root = prefix, on_loop, plane, root
-        self.cancelled = False
+        self.body, self.cancelled = body, False
 
 
 CURRENT: ContextVar[Running | None] = ContextVar("lakeshore_running", default=None)

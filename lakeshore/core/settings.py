@@ -39,7 +39,7 @@ def check_name(name: str) -> str:
     """Return a valid queue name as it is; raise ValueError with the pattern otherwise."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a queue name is a string, not {type(name).__name__}")
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):  # `$` lets a newline pass
         raise ValueError(
             f"{name!r} is not a queue name: use lower-case letters, digits and hyphens, "
             f"beginning with a letter or digit ({_NAME.pattern})"

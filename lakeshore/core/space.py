@@ -20,6 +20,7 @@ from .messages import (
     AddQueue,
     Answer,
     BulkCancel,
+    Drop,
     Hello,
     ListQueues,
     ListWorkers,
@@ -34,8 +35,8 @@ from .messages import (
 from .notes import Bound, Gone, Join, Leave, Parked, Unbound
 from .ports import Outlet
 from .queue import Queue
-from .rows import Loaded, QueueRow
 from .rows import ListWorkers as StoredWorkers
+from .rows import Loaded, QueueRow
 from .settings import DEFAULT, QueueSettings, patched, settings_of
 from .states import QueueMove, QueueState, step_queue
 from .topics import Topics
@@ -81,6 +82,7 @@ class Space(Actor):
             BulkCancel: self._on_bulk_cancel,
             ListWorkers: self._on_workers,
             Gone: self._on_gone,
+            Drop: self._on_drop,
         }
 
     def flush(self) -> None:
@@ -153,7 +155,10 @@ class Space(Actor):
                 self.engine.emit(peer, refusal(request.req, self.no_queue(name)))
                 return
             queue = self._make(name, QueueSettings())
-        self.engine.tell(queue, request, peer)
+        peer.pass_on(request, queue)
+
+    def _on_drop(self, message: Drop, peer: Any) -> None:
+        """A parked request was dropped: `Peer.pass_on` knows."""
 
     def _on_add(self, message: AddQueue, peer: Any) -> None:
         settings = settings_of(message.settings)
@@ -207,15 +212,17 @@ class Space(Actor):
                 settings = patched(queue.settings, message.changes)
             except ValueError as wrong:
                 error = Conflict(str(wrong))
-        if error is None and settings.temperature != queue.settings.temperature:
-            if len(queue.backlog):
-                error = Conflict("temperature can be changed while nothing is queued: drain the queue first")
+        before = queue.settings
+        reordered = (settings.temperature, settings.seed) != (before.temperature, before.seed)
+        if error is None and reordered and len(queue.backlog):
+            error = Conflict(
+                "temperature and seed can be changed while nothing is queued: drain the queue first"
+            )
         if error is not None:
             self.engine.emit(peer, refusal(message.req, error))
             return
-        queue.settings = settings
+        queue.configure(settings)
         self._store(queue.row())
-        queue.changed()
         self.engine.emit(peer, Answer(message.req, queue.describe()))
 
     def _on_shift(self, message: ShiftQueue, peer: Any) -> None:

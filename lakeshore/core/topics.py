@@ -52,7 +52,7 @@ class Topics(Actor):
         super().__init__(engine)
         self.space, self.journal_bytes = space, journal_bytes
         self.topics: dict[str, Topic] = {}
-        self._dirty: dict[str, Topic] = {}
+        self._dirty: dict[bytes, Topic] = {}
         self._streams: dict[tuple[int, int], Journal] = {}
         self.handlers |= {
             Post: self._on_post,
@@ -95,7 +95,7 @@ class Topics(Actor):
             at = end
 
     def _touch(self, topic: Topic) -> None:
-        self._dirty[topic.name] = topic
+        self._dirty[topic.id] = topic
         self.engine.touch(self)
 
     def _make(self, id: bytes, name: str, first: int = 0, end: int = 0) -> Topic:
@@ -151,6 +151,9 @@ class Topics(Actor):
             error = NotFound(f"no topic {message.name!r}: topics.list() shows what there is")
             self.engine.emit(peer, refusal(message.req, error))
             return
+        for post, publisher in topic.pending:
+            error = Conflict(f"topic {message.name!r} was removed before this was stored: post it again")
+            self.engine.emit(publisher, refusal(post.req, error))
         topic.pending.clear()
         topic.removed = topic.closed = True
         self._touch(topic)

@@ -1,7 +1,7 @@
 """Arguments, results and frames as bytes: msgpack with extension types, so what packs unpacks equal.
 
-Nothing is imported and no constructor runs because data says so (NumPy, torch and PIL apart, which
-are imported when a value of theirs arrives). See `extensions`, `records` and `arrays` for the types.
+Nothing is imported because data says so (NumPy, torch and PIL apart, when a value of theirs arrives),
+and no constructor runs (the `__post_init__` of a known Struct apart). `extensions` has the types.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ class Worker:
         timer, now: the loop's clock.
         quiet: called when the head says that nothing is left to do.
         idle: called whenever nothing is held and nothing unconfirmed.
+        failed: called with what must not happen, a bug in here: the worker must end, and what it
+            holds go back. Without it, the error is raised where it came up.
         plane, root: what `Running` gives to bodies.
     """
 
@@ -85,12 +87,13 @@ class Worker:
         payload_limit: int,
         quiet: Callable[[], None] = lambda: None,
         idle: Callable[[], None] = lambda: None,
+        failed: Callable[[BaseException], None] | None = None,
         plane: Any = None,
         root: str | None = None,
     ) -> None:
         self.hello, self.link, self.resolve = hello, link, resolve
         self._timer, self._now, self._limit = timer, now, payload_limit
-        self._quiet, self._idle = quiet, idle
+        self._quiet, self._idle, self._failed = quiet, idle, failed
         self._plane, self._root = plane, root
         self.runner: Runner
         self.draining = False
@@ -99,6 +102,7 @@ class Worker:
         self._jobs: dict[bytes, Job] = {}
         self._unacked: dict[tuple[bytes, int], Ended] = {}
         self._busy_timer: Any = None
+        self._moved = False  # a slot came free since the timer was set
         self._handlers: dict[type, Callable[[Any], None]] = {
             Grant: self._on_grant,
             EndedAck: self._on_ended_ack,
@@ -114,7 +118,16 @@ class Worker:
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
-        self._handlers[type(message)](message)
+        try:
+            self._handlers[type(message)](message)
+        except BaseException as error:  # it would end the plane, whose loop may be the caller's
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """A bug in the worker itself."""
+        if self._failed is None:
+            raise error
+        self._failed(error)
 
     @property
     def held(self) -> int:
@@ -133,19 +146,29 @@ class Worker:
     def _fill(self) -> None:
         waiting, slots = self._waiting, self.hello.slots
         while waiting and len(self._jobs) < slots:
+            self._moved = True
             self._begin(waiting.popleft())
-        if waiting:
-            if self._busy_timer is None:
-                self._busy_timer = self._timer(BUSY, self._still_busy)
-        elif self._busy_timer is not None:
-            self._busy_timer.cancel()
-            self._busy_timer = None
+        if not waiting:
+            self._calm()
+        elif self._busy_timer is None:
+            self._moved = False
+            self._busy_timer = self._timer(BUSY, self._still_busy)
 
     def _still_busy(self) -> None:
         self._busy_timer = None
-        self._return_waiting("its slots stayed busy")
+        if self._moved:  # slots do come free: only one that has waited all the time is busy
+            self._moved = False
+            self._busy_timer = self._timer(BUSY, self._still_busy)
+        else:
+            self._return_waiting("its slots stayed busy")
+
+    def _calm(self) -> None:
+        if self._busy_timer is not None:
+            self._busy_timer.cancel()
+            self._busy_timer = None
 
     def _return_waiting(self, reason: str) -> None:
+        self._calm()
         while self._waiting:
             grant = self._waiting.popleft()
             self.link.send(GaveBack(grant.id, grant.attempt, reason))
@@ -159,7 +182,7 @@ class Worker:
             return
         try:
             args, kwargs = unpack_call(grant.args, types=body.types)
-        except Exception as error:
+        except BaseException as error:  # code of the arguments' own classes runs here
             self.ran += 1
             self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)))
             return
@@ -172,6 +195,7 @@ class Worker:
             on_loop=body.kind in ON_LOOP,
             plane=self._plane,
             root=self._root,
+            body=body,
         )
         job = Job(grant, body, args, kwargs, running, self._limit)
         self._jobs[grant.id] = job
@@ -203,13 +227,13 @@ class Worker:
             job.timer.cancel()
         if self._jobs.get(job.id) is job:
             del self._jobs[job.id]
-        self.ran += 1
-        if job.why == "stale":
-            pass
-        elif isinstance(report, GaveBack):
-            self.link.send(report)
-        else:
-            self._report(report)
+        if isinstance(report, Ended):
+            self.ran += 1
+        if job.why != "stale":
+            if isinstance(report, Ended):
+                self._report(report)
+            else:
+                self.link.send(report)
         self._fill()
         if not self.held:
             self._idle()
@@ -232,7 +256,8 @@ class Worker:
             self.runner.acked(job)
 
     def _on_stop(self, message: Stop) -> None:
-        self._unacked.pop((message.id, message.attempt), None)
+        if message.why == "stale":
+            self._unacked.pop((message.id, message.attempt), None)
         job = self._jobs.get(message.id)
         if job is not None and job.attempt == message.attempt:
             self._stop(job, message.why)
@@ -282,5 +307,11 @@ class Worker:
             self._stop(job, "drain")
 
     def leave(self) -> None:
-        """Nothing is held any more, or nobody waits for it: say goodbye."""
+        """Nothing is held any more, or nobody waits for it: say goodbye. What is held goes back."""
+        self.draining = True
+        self._calm()
+        self._waiting.clear()
+        for job in self._jobs.values():
+            if job.timer is not None:
+                job.timer.cancel()
         self.link.send(Bye())

@@ -8,66 +8,72 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextvars import Context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
-from lakeshore.core.backend import Backend, Lane
-from lakeshore.core.bodies import Job
+from lakeshore.core.backend import Lane
+from lakeshore.core.bodies import WINDOW_BYTES, WINDOW_FRAMES, Job
 from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.running import CURRENT
-from lakeshore.core.worker import Worker
 
 from .frames import FrameBuffer, prepared
+from .shared import Shared, stopped
 
 log = logging.getLogger("lakeshore")
 
+_CUT = object()  # what a generator gave that was stopped between two values
+
 
 class _State:
-    """What a thread and the loop share about one job."""
+    """What a thread and the loop share about one job. Each attribute has one writer."""
 
-    __slots__ = ("abandoned", "buffer", "grace", "made", "room")
+    __slots__ = ("_over", "buffer", "flushed", "grace", "made", "room", "size")
 
     def __init__(self, job: Job) -> None:
-        self.buffer = FrameBuffer(job.limit)
-        self.room = threading.Event()
-        self.made = 0
-        self.grace: Any = None
-        self.abandoned = False
+        self.buffer = FrameBuffer()  # the loop's
+        self.flushed = 0  # the loop's: bytes that left the buffer
+        self.made = self.size = 0  # the thread's: frames and their bytes
+        self.room = threading.Event() if job.body.kind == "generator" else None
+        self.grace: Any = None  # the loop's timer
+        self._over = [True]
+
+    def wake(self) -> None:
+        """A generator that waits for room is to look again."""
+        if self.room is not None:
+            self.room.set()
+
+    def claim(self) -> bool:
+        """True for the first to call: the thread when its body ends, or the loop that gives it up."""
+        try:
+            return self._over.pop()
+        except IndexError:
+            return False
 
 
 class ThreadRunner:
     """Runs sync and generator bodies.
 
-    A body that is stopped is flagged and gets `cleanup` seconds; then its thread is given up and
-    its slot gets a fresh one, at most as many at a time as the worker has slots.
+    A body that is stopped is flagged and gets some seconds to clean up; then its thread is given up
+    and its slot gets a fresh one, at most as many at a time as the worker has slots.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        backend: Backend,
-        context: Context,
-        *,
-        setup: Callable[[Any], Any] | None,
-        cleanup: float,
-    ) -> None:
-        self._worker, self._backend, self._context = worker, backend, context
-        self._setup, self._cleanup = setup, cleanup
+    def __init__(self, shared: Shared) -> None:
+        self._shared, self._worker, self._backend = shared, shared.worker, shared.backend
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._lane: Lane[tuple[Job, Any]] = Lane(backend.post, self._arrived)
-        self._threads = self._busy = 0
+        self._lane: Lane[tuple[Job, Any]] = Lane(self._backend.post, self._arrived)
+        self._threads = 0
+        self._running: dict[Job, None] = {}
         self._given_up: set[Job] = set()
         self._overdue: dict[Job, None] = {}
         self._flushing: dict[Job, None] = {}
+        self._closed = False
 
     def start(self, job: Job) -> None:
         """Begin a job on a thread."""
         job.state = _State(job)
         self._worker.began(job)
-        self._busy += 1
-        if self._busy > self._threads:
+        self._running[job] = None
+        if len(self._running) > self._threads:
             self._threads += 1
             name = f"lakeshore body {self._threads}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
@@ -75,16 +81,27 @@ class ThreadRunner:
 
     def cancel(self, job: Job) -> None:
         """The body has been flagged; give its thread up if it goes on for too long."""
-        job.state.room.set()
-        job.state.grace = self._backend.later(self._cleanup, lambda: self._give_up(job))
+        job.state.wake()
+        job.state.grace = self._backend.later(self._shared.cleanup, lambda: self._give_up(job))
 
     def acked(self, job: Job) -> None:
         """A generator that waited for the store may go on."""
-        if job.state is not None:
-            job.state.room.set()
+        job.state.wake()
+
+    def draining(self) -> None:
+        """No slot needs a fresh thread any more: all that are overdue can be given up."""
+        for job in list(self._overdue):
+            self._give_up(job)
 
     def close(self) -> None:
         """Let idle threads end; those in a body end with it, or with the process."""
+        self._closed = True
+        for job in self._running:
+            job.why = job.why or "drain"
+            job.running.cancelled = True
+            job.state.wake()
+            if job.state.grace is not None:
+                job.state.grace.cancel()
         for _ in range(self._threads):
             self._inbox.put(None)
         self._threads = 0
@@ -92,28 +109,35 @@ class ThreadRunner:
     # on the loop
 
     def _arrived(self, item: tuple[Job, Any]) -> None:
-        job, what = item
+        if self._closed:
+            return
+        try:
+            self._take(*item)
+        except BaseException as error:  # nobody else would tell the worker
+            self._worker.failed(error)
+
+    def _take(self, job: Job, what: Any) -> None:
+        state: _State = job.state
         if type(what) is tuple:
             if not job.done:
-                at, value, size = what
-                if job.state.buffer.add_prepared(at, value, size):
+                at, value, size = cast("tuple[float, Any, int]", what)
+                if state.buffer.add(at, value, size):
                     self._flush(job)
                 elif job not in self._flushing:
                     if not self._flushing:
                         self._backend.soon(self._flush_all)
                     self._flushing[job] = None
-            return
-        self._flush(job)
-        if job in self._given_up:
+        elif what is None:
             self._given_up.discard(job)
             for overdue in list(self._overdue)[: self._spare()]:
                 self._give_up(overdue)
-            return
-        self._overdue.pop(job, None)
-        self._busy -= 1
-        if job.state.grace is not None:
-            job.state.grace.cancel()
-        self._worker.ended(job, what)
+        else:
+            self._flush(job)
+            self._overdue.pop(job, None)
+            self._running.pop(job, None)
+            if state.grace is not None:
+                state.grace.cancel()
+            self._worker.ended(job, what)
 
     def _flush_all(self) -> None:
         jobs, self._flushing = self._flushing, {}
@@ -121,16 +145,20 @@ class ThreadRunner:
             self._flush(job)
 
     def _flush(self, job: Job) -> None:
-        if job.state.buffer.times and not job.done:
-            self._worker.frames(job, *job.state.buffer.take())
+        state: _State = job.state
+        buffer = state.buffer
+        if buffer.times and not job.done:
+            size = buffer.size
+            self._worker.frames(job, *buffer.take())
+            state.flushed += size
 
     def _spare(self) -> int:
         return self._worker.hello.slots - len(self._given_up)
 
     def _give_up(self, job: Job) -> None:
-        if job.done:
+        if job.done or self._closed:
             return
-        if self._spare() <= 0:
+        if self._spare() <= 0 and not self._worker.draining:
             self._overdue[job] = None
             if len(self._overdue) >= self._worker.hello.slots:
                 log.error(
@@ -141,30 +169,30 @@ class ThreadRunner:
                 )
             return
         self._overdue.pop(job, None)
-        job.state.abandoned = True
+        if not job.state.claim():
+            return  # it has ended just now: its report is on the way
         self._given_up.add(job)
-        self._busy -= 1
+        del self._running[job]
         self._threads -= 1
         log.warning(
             "a body of %s goes on after it was stopped (%s): its thread is given up",
             job.grant.call.options.function.name,
             job.why,
         )
-        self._worker.ended(job, _stopped(job, self._seconds(job)))
-
-    def _seconds(self, job: Job) -> float:
-        return self._backend.now() - job.started
+        self._flush(job)
+        self._worker.ended(job, stopped(job, self._backend.now() - job.started))
 
     # on a thread
 
     def _work(self) -> None:
         while (job := self._inbox.get()) is not None:
-            report = self._context.copy().run(self._run, job)
+            report = self._shared.context.copy().run(self._run, job)
+            mine = job.state.claim()
             try:
-                self._lane.put((job, report))
+                self._lane.put((job, report if mine else None))
             except RuntimeError:  # the loop has ended
                 return
-            if job.state is not None and job.state.abandoned:
+            if not mine:  # given up meanwhile: the slot has another thread
                 return
             del job, report  # keep nothing alive while waiting
 
@@ -172,46 +200,58 @@ class ThreadRunner:
         CURRENT.set(job.running)
         start = time.monotonic()
         try:
-            if self._setup is not None:
-                self._setup(job.running)
+            self._set_up(job)
             value = job.body.fn(*job.args, **job.kwargs)
             if job.body.kind == "generator":
                 value = self._pump(job, value)
         except BaseException as error:
             seconds = time.monotonic() - start
-            if job.why == "timeout":
-                return _stopped(job, seconds)
-            return job.failed(error, seconds)
+            return stopped(job, seconds) if job.why == "timeout" else job.failed(error, seconds)
         seconds = time.monotonic() - start
-        if job.why and (job.body.kind == "generator" or job.why == "timeout"):
-            return _stopped(job, seconds)
+        if value is _CUT or job.why == "timeout":
+            return stopped(job, seconds)
         return job.succeeded(value, seconds)
 
+    def _set_up(self, job: Job) -> None:
+        if self._shared.setup is None:
+            return
+        found = self._shared.setup(job.running)
+        if hasattr(found, "__await__"):
+            if hasattr(found, "close"):
+                found.close()
+            raise TypeError(
+                "on_run_setup is a coroutine function and this body runs on a thread: make the hook a "
+                "plain function, or the body an async one"
+            )
+
     def _pump(self, job: Job, values: Any) -> Any:
-        lane, state, wall = self._lane, job.state, time.time
+        lane, wall = self._lane, time.time
+        state: _State = job.state
+        room = state.room
+        assert room is not None
         try:
             while not job.why:
                 try:
                     value = next(values)
                 except StopIteration as stop:
                     return stop.value
-                ready, size = prepared(value, state.made, job.limit)
+                ready, size = prepared(job, value, state.made)
                 state.made += 1
+                state.size += size
                 lane.put((job, (wall(), ready, size)))
-                while state.made - job.acked >= 1024 or job.ahead >= 4 << 20:
-                    state.room.clear()
-                    if job.why or (state.made - job.acked < 1024 and job.ahead < 4 << 20):
+                while self._full(job, state):
+                    room.clear()
+                    if job.why or not self._full(job, state):
                         break
-                    state.room.wait()
+                    room.wait()
         finally:
-            values.close()
-        return None
+            close = getattr(values, "close", None)
+            if close is not None:
+                close()
+        return _CUT
 
-
-def _stopped(job: Job, seconds: float) -> Ended | GaveBack:
-    if job.why == "timeout":
-        limit = job.grant.call.options.timeout
-        return job.stopped("expire", seconds, f"it ran longer than its timeout of {limit:g} s")
-    if job.why == "kill":
-        return job.stopped("kill", seconds, "killed while it was running")
-    return GaveBack(job.id, job.attempt, "the worker's grace was over", begun=True)
+    def _full(self, job: Job, state: _State) -> bool:
+        """Whether the body is as far ahead of the store as it may be."""
+        return (
+            state.made - job.acked >= WINDOW_FRAMES or state.size - state.flushed + job.ahead >= WINDOW_BYTES
+        )

@@ -6,6 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from lakeshore.core.errors import StoreError
+
 MEMORY = ":memory:"
 
 
@@ -33,10 +35,21 @@ def resolve(address: str | os.PathLike[str] | None) -> str:
 
 
 def default_path() -> str:
-    """The local plane of this machine and user; its folder is made, 0700."""
-    home = Path(os.environ.get("LAKESHORE_HOME") or Path.home() / ".lakeshore").expanduser()
+    """The local plane of this machine and user; its folders are made, 0700.
+
+    Raises: StoreError where they can't be.
+    """
+    home = Path(os.environ.get("LAKESHORE_HOME") or Path.home() / ".lakeshore").expanduser().absolute()
     folder = home / socket.gethostname()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder} can't be made ({error.strerror}): set LAKESHORE_HOME to a folder you may write to, or "
+            "pass an address"
+        ) from error
     return str(folder / "plane.db")
 
 
@@ -50,4 +63,15 @@ def namespace_of(namespace: str | None) -> str:
         raise TypeError(f"a namespace is a string, not {type(name).__name__}")
     if not name or "\0" in name or len(name) > 200:
         raise ValueError(f"{name!r} is not a namespace: choose 1 to 200 characters")
-    return name
+    return sound("a namespace", name)
+
+
+def sound(what: str, text: str) -> str:
+    """Text as it is. Raises ValueError for half a surrogate pair, which no store can keep."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{what} is {text!r}, which is not valid Unicode text: replace its \\ud800-\\udfff"
+        ) from None
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -14,10 +15,8 @@ import anyio
 
 from lakeshore.core.backend import current_backend
 from lakeshore.core.errors import ForkedPlane
-from lakeshore.core.values import pack
 
 from . import current, host, verbs
-from .address import MEMORY
 from .connection import Connection
 from .dispatch import connect_async
 from .face import Face
@@ -78,6 +77,7 @@ class AsyncDispatch(Face):
         self.jobs = AsyncJobs(self)
         self.workers = AsyncWorkers(self)
         self.topics = AsyncTopics(self)
+        current.made(self)
 
     # opening and closing
 
@@ -86,7 +86,7 @@ class AsyncDispatch(Face):
         if self._host is None:
             if self._closed:
                 raise closed_error()
-            raise RuntimeError("this AsyncDispatch is not open: enter it with `async with`")
+            raise RuntimeError("this AsyncDispatch is not open: enter it with `async with`, then use it")
         if self._pid != os.getpid():
             raise ForkedPlane("this plane lives in the process that opened it, and this is a forked child")
         return self._host
@@ -102,11 +102,12 @@ class AsyncDispatch(Face):
         if self._closed or self._host is not None:
             raise RuntimeError("an AsyncDispatch is entered once: make a new one")
         self._pid = os.getpid()
-        found = host.shared(self.address)
-        if found is None:
-            found = await self._open()
-        else:
-            self._connection = await connect_async(found, self.namespace)
+        try:
+            found = await self._claim()
+        except BaseException:
+            self._closed = True
+            current.closed(self)
+            raise
         self._host = found
         self.backend = found.backend.name
         current.enter(self)
@@ -125,17 +126,45 @@ class AsyncDispatch(Face):
     def __repr__(self) -> str:
         return f"<AsyncDispatch {self.address!r} namespace={self.namespace!r}{' closed' * self._closed}>"
 
+    async def _claim(self) -> Host:
+        while True:
+            found = host.claim(self.address, threading.get_ident())
+            if not isinstance(found, host.Latch):
+                break
+            await found.awaited()
+        if found is None:
+            try:
+                return await self._open()
+            except BaseException:
+                host.gone(self.address)
+                raise
+        try:
+            self._connection = await connect_async(found, self.namespace)
+        except BaseException:
+            with anyio.CancelScope(shield=True) as scope:
+                scope.deadline = anyio.current_time() + _CLOSING
+                await _end(found)
+            raise
+        return found
+
     async def _open(self) -> Host:
         backend = current_backend()
         found = Host(self.address, self._options)
+        wrong: BaseException | None = None
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(backend.serve)
-            await found.open(backend)
-            host.register(found)
-            self._connection = found.connect(self.namespace)
-            self._stack = stack.pop_all()
+            try:
+                await found.open(backend)
+            except Exception as error:  # raised below, out of the task group, which would wrap it
+                wrong = error
+            else:
+                host.register(found)
+                self._connection = found.connect(self.namespace)
+                self._stack = stack.pop_all()
+        if wrong is not None:
+            raise wrong
         return found
 
     async def _close(self, *, patient: bool) -> None:
@@ -145,13 +174,15 @@ class AsyncDispatch(Face):
         current.closed(self)
         found, connection, stack = self._host, self._connection, self._stack
         self._host = self._connection = self._stack = None
-        if found is None or connection is None:
+        if found is None or connection is None or self._pid != os.getpid():
             return
-        host.release(found)
         if stack is None:
-            if not found.closed:
-                connection.do(connection.close)
+            with anyio.CancelScope(shield=True) as scope:
+                scope.deadline = anyio.current_time() + _CLOSING
+                if not await _end(found):
+                    connection.hang_up()
             return
+        host.retire(found)
         async with stack:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + _CLOSING
@@ -186,6 +217,10 @@ class AsyncDispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
+        if timeout is not None and timeout <= 0:
+            if not (await self.get(inv)).state.terminal:
+                raise TimeoutError(verbs.RUNS_STILL)
+            timeout = None
         return await self.run(verbs.result(inv, type), timeout)
 
     async def get(self, inv: str) -> Invocation:
@@ -214,6 +249,14 @@ class AsyncDispatch(Face):
         return await self.run(verbs.retry(inv))
 
 
+async def _end(found: Host) -> bool:
+    """One user less; the last one ends the plane's thread. Whether this was the last."""
+    last = host.release(found)
+    if last and found.owner is not None:
+        await found.owner.aclose()
+    return last
+
+
 class AsyncTopic:
     """A journal that many post to and many read. Made by `AsyncDispatch.topic`."""
 
@@ -222,7 +265,7 @@ class AsyncTopic:
 
     async def post(self, value: Any) -> int:
         """Append one value; returns its number, from 0. Raises Conflict after `close`."""
-        return await self._face.run(verbs.post(self.name, time.time(), pack(value)))
+        return await self._face.run(verbs.post(self.name, time.time(), self._face.packed(value)))
 
     def stream(self, since: int = 0) -> AsyncStream[Any]:
         """Values from number `since` on, live until somebody closes the topic."""

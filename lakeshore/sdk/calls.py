@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any
 
 from .current import current_face
@@ -37,9 +37,10 @@ async def _awaited(face: Face, udf: UDF[..., Any], args: tuple[Any, ...], kwargs
     return value_of(await face.connection().call(verb.make, verb.id), udf.result_types)
 
 
-def _iterated(face: Face, udf: UDF[..., Any], inv: str) -> Iterator[Any]:
+def _iterated(face: Face, udf: UDF[..., Any], inv: str) -> Generator[Any, None, Any]:
     with Stream[Any](face.connection(), known(inv), 0, udf.result_types) as stream:
         yield from stream.values()
+    return _value(face, udf, inv)  # for `x = yield from f()`, as of the generator itself
 
 
 async def _async_iterated(

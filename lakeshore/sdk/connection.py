@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lakeshore.core.backend import Backend, Lane, current_backend
+from lakeshore.core.backend import Backend, Lane, current_backend, running_loop
 from lakeshore.core.client import Client
 from lakeshore.core.errors import PlaneClosed, Refused, WouldDeadlock, rebuild
+from lakeshore.core.intake import refusal
 from lakeshore.core.messages import Refusal
 from lakeshore.core.running import CURRENT
 
@@ -26,6 +27,7 @@ class Connection:
     def __init__(self, client: Client, backend: Backend) -> None:
         self._client, self._backend = client, backend
         self._thread = threading.get_ident()
+        self._ending = threading.Lock()
         self._lane: Lane[tuple[Callable[..., Any], tuple[Any, ...]]] = Lane(backend.post, _run)
 
     @property
@@ -108,7 +110,7 @@ class Connection:
                 "(await f.asubmit(...), or the same verb of AsyncDispatch)"
             )
         running = CURRENT.get()
-        if running is not None and running.on_loop:
+        if running is not None and running.on_loop and running_loop():  # not in a thread it waits for
             raise WouldDeadlock(
                 "this blocks, and this body runs on its worker's event loop: use the async verb "
                 "(await f.asubmit(...), or the same verb of AsyncDispatch), or a plain def body"
@@ -119,6 +121,7 @@ class Connection:
         try:
             self._lane.put((call, args))
         except RuntimeError:
+            self.loop_ended()
             raise PlaneClosed("the plane was closed: open it again to go on") from None
 
     def client(self) -> Client:
@@ -128,6 +131,19 @@ class Connection:
     def close(self) -> None:
         """Hang up; on the plane's loop."""
         self._client.link.close()
+
+    def hang_up(self) -> None:
+        """`close`, from anywhere; a plane that has ended needs none."""
+        try:
+            self.do(self.close)
+        except PlaneClosed:
+            return
+
+    def loop_ended(self) -> None:
+        """The plane's loop runs no more: answer what was handed to it too late."""
+        with self._ending:
+            self._client.closed(refusal(0, PlaneClosed("the plane was closed: open it again to go on")))
+            self._lane.drain()
 
     def _ask(self, make: Make, reply: Callable[[Any], None], asked: _Asked) -> None:
         asked.req = self._client.number()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _made: list[Face] = []  # open faces, the newest last
-_default: Face | None = None
 _entered: ContextVar[tuple[Face, ...]] = ContextVar("lakeshore_entered", default=())
 
 
@@ -26,12 +26,9 @@ def made(face: Face) -> None:
 
 def closed(face: Face) -> None:
     """A face was closed."""
-    global _default
     with _lock:
         if face in _made:
             _made.remove(face)
-        if face is _default:
-            _default = None
 
 
 def enter(face: Face) -> None:
@@ -47,7 +44,6 @@ def leave(face: Face) -> None:
 def current_face() -> Face:
     """The plane of the body this runs in, of the innermost `with`, or the one made last; else the
     default plane of the environment."""
-    global _default
     running = CURRENT.get()
     if running is not None and running.plane is not None:
         return running.plane
@@ -59,6 +55,12 @@ def current_face() -> Face:
             return _made[-1]
     # a name in a string: the faces are above this module and import it
     face: Face = importlib.import_module("lakeshore.sdk.dispatch").Dispatch()
-    with _lock:
-        _default = face
     return face
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

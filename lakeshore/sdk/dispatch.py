@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 
 from lakeshore.core.backend import current_backend
 from lakeshore.core.errors import ForkedPlane
-from lakeshore.core.values import pack
 
 from . import current, host, verbs
 from .address import MEMORY
@@ -80,7 +79,6 @@ class Dispatch(Face):
         )
         self._lock = threading.Lock()
         self._host: Host | None = None
-        self._thread_host: ThreadHost | None = None
         self._connection: Connection | None = None
         self._pid = os.getpid()
         self.queues = Queues(self)
@@ -88,6 +86,7 @@ class Dispatch(Face):
         self.workers = Workers(self)
         self.topics = Topics(self)
         _open.add(self)
+        current.made(self)
 
     # opening and closing
 
@@ -110,8 +109,12 @@ class Dispatch(Face):
         self._close(None)
 
     def __enter__(self) -> Self:
+        try:
+            self.host()
+        except BaseException:
+            self.close()
+            raise
         current.enter(self)
-        self.host()
         return self
 
     def __exit__(
@@ -134,13 +137,29 @@ class Dispatch(Face):
             if self._host is not None and self.address == MEMORY:
                 raise closed_error()
             self._submitter = None
-            found = host.shared(self.address)
-            if found is None:
-                self._thread_host = ThreadHost(self.address, self._options, self.backend)
-                found = self._thread_host.host
-                host.register(found)
+            found = self._claim()
+            try:
+                self._connection = _connect(found, self.namespace)
+            except BaseException:
+                _end(found, None)
+                raise
             self._host = found
-            self._connection = _connect(found, self.namespace)
+
+    def _claim(self) -> Host:
+        """The plane of this address, opened where it is not open in this process."""
+        while True:
+            found = host.claim(self.address)
+            if not isinstance(found, host.Latch):
+                break
+            found.wait()
+        if found is None:
+            try:
+                found = ThreadHost(self.address, self._options, self.backend).host
+            except BaseException:
+                host.gone(self.address)
+                raise
+            host.register(found)
+        return found
 
     def _after_fork(self) -> None:
         if self.address == MEMORY and self._host is not None:
@@ -149,28 +168,21 @@ class Dispatch(Face):
                 "Dispatch here, or share a file path"
             )
         self._pid = os.getpid()
-        self._host = self._thread_host = self._connection = self._submitter = None
+        self._host = self._connection = self._submitter = None
 
     def _close(self, timeout: float | None) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            found, thread_host, connection = self._host, self._thread_host, self._connection
-            self._host = self._thread_host = self._connection = None
+            found, connection = self._host, self._connection
+            self._host = self._connection = None
         current.closed(self)
         _open.discard(self)
         if found is None or self._pid != os.getpid():
             return
-        last = host.release(found)
-        if last and thread_host is not None:
-            thread_host.close(timeout)
-        elif connection is not None and not found.closed:
-            connection.do(connection.close)
-            if last and _threads.get(id(found)) is not None:
-                _threads[id(found)].close(timeout)
-        if thread_host is not None and not last:
-            _threads[id(found)] = thread_host  # the last user ends it
+        if not _end(found, timeout) and connection is not None:
+            connection.hang_up()
 
     # verbs
 
@@ -198,7 +210,9 @@ class Dispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
-        return self.run(verbs.result(inv, type), timeout)
+        if timeout is not None and timeout <= 0 and not self.get(inv).state.terminal:
+            raise TimeoutError(verbs.RUNS_STILL)
+        return self.run(verbs.result(inv, type), timeout if timeout is None or timeout > 0 else None)
 
     def get(self, inv: str) -> Invocation:
         """The record of an invocation as it is now, with every attempt. Raises NotFound."""
@@ -234,7 +248,7 @@ class Topic:
 
     def post(self, value: Any) -> int:
         """Append one value; returns its number, from 0. Raises Conflict after `close`."""
-        return self._face.run(verbs.post(self.name, time.time(), pack(value)))
+        return self._face.run(verbs.post(self.name, time.time(), self._face.packed(value)))
 
     def stream(self, since: int = 0) -> Stream[Any]:
         """Values from number `since` on, live until somebody closes the topic."""
@@ -404,7 +418,14 @@ class Topics:
 
 
 _open: weakref.WeakSet[Dispatch] = weakref.WeakSet()
-_threads: dict[int, ThreadHost] = {}
+
+
+def _end(found: Host, timeout: float | None) -> bool:
+    """One user less; the last one ends the plane. Whether this was the last."""
+    last = host.release(found)
+    if last and found.owner is not None:
+        found.owner.close(timeout)
+    return last
 
 
 def _connect(found: Host, namespace: str) -> Connection:
@@ -441,7 +462,10 @@ async def connect_async(found: Host, namespace: str) -> Connection:
 
     def connect() -> None:
         connection = found.connect(namespace)
-        backend.post(lambda: parker.set(connection))
+        try:
+            backend.post(lambda: parker.set(connection))
+        except RuntimeError:  # the asking loop has ended
+            connection.close()
 
     try:
         found.backend.post(connect)
@@ -456,4 +480,10 @@ def _close_at_exit() -> None:
         face._close(max(0.1, deadline - time.monotonic()))  # pyright: ignore[reportPrivateUsage]
 
 
+def _after_fork() -> None:
+    for face in list(_open):  # another thread may have held it
+        face._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+
+
 atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

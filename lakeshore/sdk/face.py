@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from lakeshore.core.bodies import check_size
+from lakeshore.core.errors import Refused
 from lakeshore.core.messages import Submit, SubmitMany
+from lakeshore.core.values import pack
 
-from . import current
 from .address import namespace_of, resolve
 from .connection import Connection
 from .host import Host, HostOptions
 from .submitting import ManyResults, Submitter
-from .udf import UDF
+from .udf import UDF, finite
 
 
 class Face:
@@ -43,15 +45,15 @@ class Face:
             raise ValueError("storage: this version has no bulk storage; leave it out")
         if token is not None or ca is not None:
             raise ValueError("token and ca are for planes on other machines; leave them out for a path")
-        if not lease > 0 or not connect_timeout > 0:
-            raise ValueError(f"lease={lease!r}, connect_timeout={connect_timeout!r}: choose seconds above 0")
+        for name, value in (("lease", lease), ("connect_timeout", connect_timeout)):
+            if finite(name, value) <= 0:
+                raise ValueError(f"{name}={value!r}: choose seconds above 0")
         self.backend = backend
         self._options = HostOptions(
             sync=sync, retention=retention, memory_limit=memory_limit, payload_limit=payload_limit
         )
         self._closed = False
         self._submitter: Submitter | None = None
-        current.made(self)
 
     @property
     def is_closed(self) -> bool:
@@ -78,6 +80,12 @@ class Face:
             )
         return self._submitter
 
+    def packed(self, value: Any) -> bytes:
+        """A value for a topic. Raises TypeError for what can't travel, PayloadTooLarge."""
+        data = pack(value)
+        check_size(data, self.host().options.payload_limit, "the value")
+        return data
+
     def submit_blocking(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, blocking this thread until it is stored."""
         connection, submitter = self.connection(), self.submitter()
@@ -85,9 +93,7 @@ class Face:
         message = submitter.submit(udf, args, kwargs)
         return submitter.read(message, connection.call_blocking(_numbered(message)))
 
-    async def submit_async(
-        self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> str:
+    async def submit_async(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, waiting until it is stored."""
         submitter = self.submitter()
         message = submitter.submit(udf, args, kwargs)
@@ -99,7 +105,12 @@ class Face:
         connection.refuse_to_block()
         many = ManyResults()
         for part in many.parts(submitter, udf, items):
-            many.take(submitter, part, connection.call_blocking(_numbered_many(part)).results)
+            try:
+                answer = connection.call_blocking(_numbered_many(part))
+            except Refused as error:  # the parts before it stand
+                many.refused(part, error)
+            else:
+                many.take(submitter, part, answer.results)
         return many.done()
 
     async def submit_many_async(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
@@ -107,7 +118,12 @@ class Face:
         connection, submitter = self.connection(), self.submitter()
         many = ManyResults()
         for part in many.parts(submitter, udf, items):
-            many.take(submitter, part, (await connection.call(_numbered_many(part))).results)
+            try:
+                answer = await connection.call(_numbered_many(part))
+            except Refused as error:  # the parts before it stand
+                many.refused(part, error)
+            else:
+                many.take(submitter, part, answer.results)
         return many.done()
 
 
@@ -136,5 +152,3 @@ def _numbered_many(part: list[tuple[int, Submit]]) -> Any:
         return SubmitMany(req, tuple(_numbered(message)(req) for _, message in part))
 
     return make
-
-

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
 from lakeshore.core.ids import text_of
 from lakeshore.core.plane import new_id
@@ -65,7 +65,7 @@ def pickled(udf: Any) -> FunctionRow:
     Raises: TypeError where it holds what can't be pickled.
     """
     try:
-        data = cloudpickle.dumps(udf)
+        data: bytes = cloudpickle.dumps(udf)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise TypeError(
             f"{udf.name} can't be stored with its plane: {error}; define it at the top of a module "
@@ -80,3 +80,11 @@ def walk(module: Any, qualname: str) -> Any:
     for name in qualname.split("."):
         found = getattr(found, name)
     return found
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

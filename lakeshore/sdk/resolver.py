@@ -6,7 +6,7 @@ import importlib
 import logging
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
 from lakeshore.core.messages import Grant
 from lakeshore.core.rows import Function
@@ -59,7 +59,7 @@ class Resolver:
         module, _, qualname = function.ref.partition(":")
         try:
             found = walk(importlib.import_module(module), qualname)
-        except Exception as error:
+        except BaseException as error:  # a module may even call sys.exit
             raise Unresolved(
                 f"{function.ref} can't be imported here ({type(error).__name__}: {error})"
             ) from error
@@ -68,12 +68,10 @@ class Resolver:
         here = source_hash(found.fn)
         if function.source and here and here != function.source and function.ref not in self._warned:
             self._warned.add(function.ref)
-            import logging
-
             log.warning(
                 "the source of %s differs from what its submitter had: this worker runs its own", function.ref
             )
-        return found
+        return found  # pyright: ignore[reportUnknownVariableType]
 
     def _unpickle(self, function: Function, data: bytes | None) -> Any:
         if not self._allow_pickle:
@@ -84,7 +82,7 @@ class Resolver:
                 raise Unresolved(f"the pickle of {function.name} is not in the store any more")
             try:
                 body = _unpickled[function.value] = cloudpickle.loads(data)
-            except Exception as error:
+            except BaseException as error:
                 raise Unresolved(
                     f"{function.name} can't be unpickled here ({type(error).__name__}: {error})"
                 ) from error

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from lakeshore.core.running import CURRENT
+from lakeshore.core.running import CURRENT, Running
 
-_PREFIX: ContextVar[tuple[str, str | None] | None] = ContextVar("lakeshore_scope", default=None)
+from .address import sound
+
+# the prefix, the root, and the body that the scope was opened in: a scope around a worker is not its bodies'
+_PREFIX: ContextVar[tuple[str, str | None, Running | None] | None] = ContextVar(
+    "lakeshore_scope", default=None
+)
 
 
 @contextmanager
-def scope(prefix: str, *, root: str | None = None) -> Iterator[str]:
+def scope(prefix: str, *, root: str | os.PathLike[str] | None = None) -> Generator[str]:
     """Set the prefix of what is submitted inside; nested scopes join.
 
     Args:
@@ -25,7 +31,8 @@ def scope(prefix: str, *, root: str | None = None) -> Iterator[str]:
     """
     around = "" if root is not None else current_prefix()
     whole = _join(around, prefix)
-    token = _PREFIX.set((whole, root if root is not None else current_root()))
+    anchor = os.fspath(root) if root is not None else current_root()
+    token = _PREFIX.set((whole, anchor, CURRENT.get()))
     try:
         yield whole
     finally:
@@ -34,19 +41,17 @@ def scope(prefix: str, *, root: str | None = None) -> Iterator[str]:
 
 def current_prefix() -> str:
     """The prefix in force here: the innermost scope's, else that of the body this runs in."""
-    scoped = _PREFIX.get()
-    if scoped is not None:
+    scoped, running = _PREFIX.get(), CURRENT.get()
+    if scoped is not None and scoped[2] is running:
         return scoped[0]
-    running = CURRENT.get()
     return running.prefix if running is not None else ""
 
 
 def current_root() -> str | None:
     """The root in force here, or None for the default."""
-    scoped = _PREFIX.get()
-    if scoped is not None:
+    scoped, running = _PREFIX.get(), CURRENT.get()
+    if scoped is not None and scoped[2] is running:
         return scoped[1]
-    running = CURRENT.get()
     return running.root if running is not None else None
 
 
@@ -55,6 +60,7 @@ def _join(around: str, prefix: str) -> str:
         raise TypeError(f"a scope's prefix is a string, not {type(prefix).__name__}")
     if prefix.startswith("/") or "\\" in prefix or "\0" in prefix:
         raise ValueError(f"{prefix!r} is not a prefix: use a relative path with forward slashes")
+    sound("a scope's prefix", prefix)
     parts = around.split("/") if around else []
     for part in prefix.split("/"):
         if part == "":

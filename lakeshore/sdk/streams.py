@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 from msgspec import Struct
 
 from lakeshore.core.backend import current_backend
-from lakeshore.core.errors import Gap, StreamRestarted
+from lakeshore.core.errors import Gap, PlaneClosed, StreamRestarted
 from lakeshore.core.messages import Chunk, Follow, FollowTopic, Outcome, Refusal, StreamEnd, StreamGap
 from lakeshore.core.values import unpack_frames
 
@@ -50,17 +51,26 @@ class _Source:
         self._target, self._since = target, since
         self._came: deque[Any] = deque()
         self._waiter: Callable[[list[Any]], None] | None = None
+        self._given = 0
         self._req = 0
 
-    def fetch(self, reply: Callable[[list[Any]], None]) -> None:
-        """Give `reply` what has come, or call it when something comes. On the plane's loop."""
+    def fetch(self, seen: int, reply: Callable[[list[Any]], None]) -> None:
+        """Give `reply` what has come, or call it when something comes. On the plane's loop.
+
+        `seen` is how many messages the reader knew of when it asked: where a wait that it gave up
+        was answered after all, it has more by now.
+        """
         if not self._req:
             self._open()
-        if self._came:
-            came, self._came = list(self._came), deque()
-            reply(came)
+        if self._came or seen != self._given:
+            self._give(reply)
         else:
             self._waiter = reply
+
+    def _give(self, reply: Callable[[list[Any]], None]) -> None:
+        came, self._came = list(self._came), deque()
+        self._given += len(came)
+        reply(came)
 
     def forget(self) -> None:
         """Nobody waits any more for now."""
@@ -89,8 +99,7 @@ class _Source:
         self._came.append(message)
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            came, self._came = list(self._came), deque()
-            waiter(came)
+            self._give(waiter)
 
 
 class _Reading:
@@ -106,15 +115,22 @@ class _Reading:
         self._types = types
         self._source = _Source(connection, target, self.cursor)
         self._messages: deque[Any] = deque()
+        self._seen = 0
         self._frames: deque[Frame[Any]] = deque()
         self._taken = 0
         self._over = False
+
+    def __del__(self) -> None:
+        if not getattr(self, "_over", True):  # dropped in the middle: its plane need not go on sending
+            with suppress(Exception):
+                self._connection.do(self._source.close)
 
     def _unpack(self) -> bool:
         """Turn the next message into frames; False when there is no message."""
         if not self._messages:
             return False
         message = self._messages.popleft()
+        self._seen += 1
         if type(message) is Chunk:
             times, values = unpack_frames(message.data, types=self._types)
             seq, attempt, skip = message.seq, message.attempt, self.cursor - message.seq
@@ -157,7 +173,7 @@ class Stream(_Reading, Generic[T]):
                     self._fetch()
             finally:
                 if self._over:
-                    self._connection.do(self._source.close)
+                    self._hang_up()
         frame = self._frames.popleft()
         self.cursor = frame.seq + 1
         return frame
@@ -180,7 +196,7 @@ class Stream(_Reading, Generic[T]):
         if not self._over:
             self._over = True
             self._frames.clear()
-            self._connection.do(self._source.close)
+            self._hang_up()
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +208,7 @@ class Stream(_Reading, Generic[T]):
 
     def _fetch(self) -> None:
         self._connection.refuse_to_block()
+        seen = self._seen
         done = threading.Lock()
         done.acquire()
 
@@ -199,12 +216,16 @@ class Stream(_Reading, Generic[T]):
             self._messages.extend(messages)
             done.release()
 
-        self._connection.do(self._source.fetch, reply)
+        self._connection.do(self._source.fetch, seen, reply)
         try:
             done.acquire()
         except BaseException:
             self._connection.do(self._source.forget)
             raise
+
+    def _hang_up(self) -> None:
+        with suppress(PlaneClosed):
+            self._connection.do(self._source.close)
 
 
 class AsyncStream(_Reading, Generic[T]):
@@ -242,7 +263,7 @@ class AsyncStream(_Reading, Generic[T]):
         if not self._over:
             self._over = True
             self._frames.clear()
-            self._do(self._source.close)
+            self._hang_up()
 
     async def __aenter__(self) -> Self:
         return self
@@ -264,7 +285,7 @@ class AsyncStream(_Reading, Generic[T]):
                     await self._fetch()
             finally:
                 if self._over:
-                    self._do(self._source.close)
+                    self._hang_up()
 
     def _do(self, call: Callable[..., None], *args: Any) -> None:
         if self._connection.here:
@@ -272,7 +293,12 @@ class AsyncStream(_Reading, Generic[T]):
         else:
             self._connection.do(call, *args)
 
+    def _hang_up(self) -> None:
+        with suppress(PlaneClosed):
+            self._do(self._source.close)
+
     async def _fetch(self) -> None:
+        seen = self._seen
         backend = current_backend()
         parker = backend.parker()
         here = self._connection.here
@@ -282,9 +308,10 @@ class AsyncStream(_Reading, Generic[T]):
             if here:
                 parker.set(None)
             else:
-                backend.post(lambda: parker.set(None))
+                with suppress(RuntimeError):  # the reading loop has ended
+                    backend.post(lambda: parker.set(None))
 
-        self._do(self._source.fetch, reply)
+        self._do(self._source.fetch, seen, reply)
         try:
             await parker.wait()
         except BaseException:

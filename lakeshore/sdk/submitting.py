@@ -18,6 +18,7 @@ from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
 from lakeshore.core.values import pack_call
 
+from .address import sound
 from .connection import error_of
 from .scope import current_prefix
 from .udf import UDF, finite
@@ -25,9 +26,7 @@ from .udf import UDF, finite
 log = logging.getLogger("lakeshore")
 
 PART_ITEMS, PART_BYTES = 1000, 1 << 20  # what one part of a submit_many may hold
-_OPTIONS = frozenset(
-    {"_key", "_strict_key", "_priority", "_delay", "_deadline", "_timeout"}
-)
+_OPTIONS = frozenset({"_key", "_strict_key", "_priority", "_delay", "_deadline", "_timeout"})
 
 
 class Submitter:
@@ -45,7 +44,6 @@ class Submitter:
     ) -> None:
         self._durable, self._known = durable, known
         self._wall, self._limit = wall, payload_limit
-        self._sent: set[bytes] = set()  # pickles that are on their way
 
     def submit(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submit:
         """The message of one call; its `req` is 0 still.
@@ -66,24 +64,30 @@ class Submitter:
         local = udf.local_name
         if local not in self._known:
             self._known[local] = udf
-        function = None
-        value = options.function.value
-        if value and value not in self._sent:
-            function = udf.stored()
+        # each time: the store forgets a pickle with the last invocation of it, and keeps one of many
+        function = udf.stored() if options.function.value else None
         digest = b""
         if key:
-            digest = hashlib.blake2b(udf.name.encode() + b"\0" + packed, digest_size=16).digest()
+            same = pack_call(*udf.bound(args, kwargs))  # f(1) and f(x=1) are the same call
+            digest = hashlib.blake2b(udf.name.encode() + b"\0" + same, digest_size=16).digest()
         running = CURRENT.get()
         parent = running.id if running is not None else None
         call = Call(options, packed, current_prefix(), key, parent)
         return Submit(
-            0, new_id(), udf.queue or DEFAULT, call, priority, digest, strict, delay, deadline, function=function
+            0,
+            new_id(),
+            udf.queue or DEFAULT,
+            call,
+            priority,
+            digest,
+            strict,
+            delay,
+            deadline,
+            function=function,
         )
 
     def read(self, message: Submit, answer: Accepted) -> str:
         """The id that an answer gives."""
-        if message.function is not None:
-            self._sent.add(message.function.hash)
         if answer.known and not answer.same:
             log.warning(
                 "key %r is held by %s, submitted with another function or other arguments: its id was "
@@ -96,15 +100,22 @@ class Submitter:
     def _take_options(self, udf: UDF[..., Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         given = {name: kwargs.pop(name) for name in list(kwargs) if name in _OPTIONS}
         for name in kwargs:
+            if name == "_dispatch":
+                raise TypeError(
+                    "_dispatch names the plane of a whole call: pass it to f.submit or f.submit_many"
+                )
             if name.startswith("_"):
                 raise TypeError(
-                    f"{name!r} is no option of submit: it takes {', '.join(sorted(_OPTIONS))} and _dispatch"
+                    f"{name!r} is no option of submit: names that begin with an underscore are Lakeshore's, "
+                    f"which are {', '.join(sorted(_OPTIONS))} and _dispatch"
                 )
         key = given.get("_key")
         if key is not None and not isinstance(key, str):
             raise TypeError(f"_key={key!r}: a key is a string")
-        if key == "":
+        if key is not None and not key:
             raise ValueError("_key is empty: pass a key that names this piece of work, or leave it out")
+        if key is not None:
+            sound("_key", key)
         priority = given.get("_priority")
         timeout = given.get("_timeout")
         if timeout is not None and finite("_timeout", timeout) <= 0:
@@ -127,6 +138,8 @@ class Submitter:
             if when.tzinfo is None:
                 raise ValueError(f"{name}={when!r}: give the datetime a time zone")
             return max(0.0, when.timestamp() - self._wall())
+        if isinstance(when, bool) or not isinstance(when, int | float):
+            raise TypeError(f"{name}={when!r}: pass seconds from now, a timedelta, or an aware datetime")
         return max(0.0, finite(name, when))
 
 
@@ -159,11 +172,12 @@ class ManyResults:
             except Exception as error:
                 self.errors[index] = error
                 continue
-            part.append((index, message))
-            size += len(message.call.args or b"")
-            if len(part) >= PART_ITEMS or size >= PART_BYTES:
+            weight = len(message.call.args or b"")
+            if len(part) >= PART_ITEMS or (part and size + weight > PART_BYTES):
                 yield part
                 part, size = [], 0
+            part.append((index, message))
+            size += weight
         if part:
             yield part
 
@@ -181,6 +195,10 @@ class ManyResults:
             self.errors[index] = (
                 error_of(last) if isinstance(last, Refusal) else Refused("the rest was not submitted")
             )
+
+    def refused(self, part: list[tuple[int, Submit]], error: Refused) -> None:
+        """A part was refused as a whole."""
+        self.errors |= dict.fromkeys((index for index, _ in part), error)
 
     def done(self) -> list[str]:
         """All ids, or `SubmitErrors`."""

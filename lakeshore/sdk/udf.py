@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
+import sys
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +16,7 @@ from lakeshore.core.rows import Function, FunctionRow, Options
 from lakeshore.core.settings import check_name
 
 from . import functions
+from .address import sound
 
 if TYPE_CHECKING:
     from .face import Face
@@ -69,8 +70,10 @@ class UDF(Generic[P, R]):
         if runner not in (None, "inline"):
             raise ValueError(f"runner={runner!r}: this version runs bodies inline; leave it out")
         self.by = by
-        self.name = name or _display_name(fn)
-        self._signature = inspect.signature(fn)
+        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"name={name!r}: a name is a string")
+        self.name = sound("name", name or _display_name(fn))
+        self._signature = _signature_of(fn)
         self._simple = _simple_parameters(self._signature, self.name)
         self._local = functions.local_name()
         self._options: dict[tuple[float | None, bool], Options] = {}
@@ -96,8 +99,12 @@ class UDF(Generic[P, R]):
         return () if hint is None else (hint,)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run in place; with `queue=` submit, and give the same shape back."""
-        if self.queue is None or running_here() is not None:
+        """Run in place; with `queue=` submit, and give the same shape back.
+
+        Inside its own body it runs in place too, so recursion submits nothing.
+        """
+        running = running_here()
+        if self.queue is None or (running is not None and running.body is self):
             return self.fn(*args, **kwargs)
         from .calls import call_through
 
@@ -111,6 +118,8 @@ class UDF(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
     @overload
     def submit(self, *args: Any, _key: str | None, **kwargs: Any) -> str: ...
+    @overload
+    def submit(self, *args: Any, _strict_key: bool, **kwargs: Any) -> str: ...
     @overload
     def submit(self, *args: Any, _priority: float | None, **kwargs: Any) -> str: ...
     @overload
@@ -132,12 +141,28 @@ class UDF(Generic[P, R]):
         Raises: TypeError for arguments the body does not take or that can't travel, ValueError for
             an option that makes no sense, QueueFull, QueueClosed, NotFound, KeyConflict, StoreFailed.
         """
-        face = kwargs.pop("_dispatch", None) or _face()
+        face: Face = kwargs.pop("_dispatch", None) or _face()
         return face.submit_blocking(self, args, kwargs)
 
+    @overload
+    async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _key: str | None, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _strict_key: bool, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _priority: float | None, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _delay: Moment | None, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _deadline: Moment | None, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _timeout: float | None, **kwargs: Any) -> str: ...
+    @overload
+    async def asubmit(self, *args: Any, _dispatch: Face | None, **kwargs: Any) -> str: ...
     async def asubmit(self, *args: Any, **kwargs: Any) -> str:
         """`submit` inside an event loop."""
-        face = kwargs.pop("_dispatch", None) or _face()
+        face: Face = kwargs.pop("_dispatch", None) or _face()
         return await face.submit_async(self, args, kwargs)
 
     def submit_many(self, items: Iterable[Any], *, _dispatch: Face | None = None) -> list[str]:
@@ -187,11 +212,17 @@ class UDF(Generic[P, R]):
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}; its signature is {self.name}{self._signature}") from None
 
+    def bound(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments that fit, in the one order that equal calls share."""
+        found = self._signature.bind(*args, **kwargs)
+        return found.args, dict(sorted(found.kwargs.items()))
+
     def wants_retry(self, error: BaseException) -> bool:
         """Whether `retry_on` names this error."""
-        if isinstance(self.retry_on, type | tuple):
-            return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
+        retry_on = self.retry_on
+        if isinstance(retry_on, tuple) or inspect.isclass(retry_on):
+            return isinstance(error, retry_on)
+        return bool(retry_on(error))
 
     def options(self, timeout: float | None, *, durable: bool) -> Options:
         """What a worker needs to know, shared by all calls with this timeout."""
@@ -200,6 +231,8 @@ class UDF(Generic[P, R]):
         if options is None or not self._local.startswith(functions.process_mark()):
             if not self._local.startswith(functions.process_mark()):  # a forked child
                 self._local = functions.local_name()
+                self._options.clear()
+            if len(self._options) >= _KEPT_OPTIONS:  # a timeout of its own at each call
                 self._options.clear()
             options = self._options[key] = Options(
                 self._function(durable), self.kind, timeout, self.retries, self.retry_delay, self.retry_cap
@@ -232,6 +265,7 @@ class UDF(Generic[P, R]):
         return Function(self.name, self._local, "", self._stored.hash, source)
 
 
+_KEPT_OPTIONS = 64
 _OPTION_NAMES = (
     "queue",
     "timeout",
@@ -283,9 +317,13 @@ def udf(fn: Any = None, /, **options: Any) -> Any:
 
     Raises: TypeError for a class or what can't be called, ValueError for a wrong option.
     """
-    if fn is None:
-        return lambda function: UDF(function, **options)  # pyright: ignore[reportUnknownLambdaType]
-    return UDF(fn, **options)
+    if fn is not None:
+        return UDF(fn, **options)
+
+    def decorate(function: Callable[..., Any]) -> UDF[..., Any]:
+        return UDF(function, **options)
+
+    return decorate
 
 
 def body_kind(fn: Any) -> str:
@@ -354,9 +392,12 @@ def as_udf(fn: Any) -> UDF[..., Any]:
 
 def finite(name: str, value: Any) -> float:
     """A finite number, or a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
         raise ValueError(f"{name}={value!r}: choose a finite number")
     return float(value)
+
+
+_LARGEST = sys.float_info.max
 
 
 def _seconds(name: str, value: Any) -> float | None:
@@ -370,16 +411,16 @@ def _positive(name: str, value: Any) -> float:
 
 
 def _count(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ValueError(f"{name}={value!r}: choose a whole number, 0 or more")
     return value
 
 
 def _retry_on(value: Any) -> Any:
-    types: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    types: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
     if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in types):
-        return value
-    if callable(value) and not isinstance(value, type):
+        return value  # pyright: ignore[reportUnknownVariableType]
+    if callable(value) and not isinstance(value, type):  # pyright: ignore[reportUnknownArgumentType]
         return value
     raise TypeError(f"retry_on={value!r}: pass exception types, or a function of the exception")
 
@@ -391,6 +432,13 @@ def _plain(fn: Any) -> Any:
     if not inspect.isroutine(seen) and not isinstance(seen, type):
         seen = type(seen).__call__
     return inspect.unwrap(seen)
+
+
+def _signature_of(fn: Any) -> inspect.Signature:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):  # some built-in functions don't say what they take
+        return inspect.signature(lambda *args, **kwargs: None)  # pyright: ignore[reportUnknownLambdaType]
 
 
 def _display_name(fn: Any) -> str:
@@ -407,12 +455,12 @@ def _simple_parameters(
     required: set[str] = set()
     simple = True
     for number, parameter in enumerate(signature.parameters.values()):
-        if parameter.name.startswith("_") and parameter.kind is not parameter.VAR_POSITIONAL:
-            if parameter.kind is not parameter.VAR_KEYWORD:
-                raise TypeError(
-                    f"{name} has a parameter {parameter.name!r}: names that begin with an underscore are "
-                    "Lakeshore's in a submit; rename it"
-                )
+        rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.name.startswith("_") and not rest:
+            raise TypeError(
+                f"{name} has a parameter {parameter.name!r}: names that begin with an underscore are "
+                "Lakeshore's in a submit; rename it"
+            )
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
             simple = False
         names[parameter.name] = number
@@ -425,5 +473,3 @@ def _face() -> Face:
     from .current import current_face
 
     return current_face()
-
-

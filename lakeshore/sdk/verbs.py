@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from lakeshore.core import messages as m
 from lakeshore.core.errors import NotFound
 from lakeshore.core.ids import parse, text_of
@@ -14,9 +16,13 @@ from lakeshore.core.settings import check_name, check_patch, declare
 from lakeshore.core.states import QueueState, State
 
 from . import records
+from .address import sound
 from .outcomes import value_of
+from .udf import finite
 
 T = TypeVar("T")
+
+RUNS_STILL = "it has not ended yet; the invocation goes on"
 
 
 class Verb(Generic[T]):
@@ -66,7 +72,7 @@ def list_jobs(
     states = tuple(_one_of("state", value, State) for value in wanted)
     if not isinstance(limit, int) or not 1 <= limit <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"limit={limit!r}: choose 1 to 200")
-    if not isinstance(offset, int) or offset < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(offset, int) or not 0 <= offset < 1 << 63:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"offset={offset!r}: choose 0 or more")
     worker_id = parse(worker) if worker is not None else None
     return Verb(
@@ -83,7 +89,7 @@ def bulk_cancel(queue: str | None) -> Verb[int]:
 def prune(older_than: float | timedelta | None) -> Verb[int]:
     """Delete old terminal ones; how many."""
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-    if seconds is not None and not seconds >= 0:
+    if seconds is not None and finite("older_than", seconds) < 0:
         raise ValueError(f"older_than={older_than!r}: choose seconds, 0 or more")
     return Verb(lambda req: m.PruneJobs(req, seconds), _value)
 
@@ -91,7 +97,7 @@ def prune(older_than: float | timedelta | None) -> Verb[int]:
 def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Create a queue."""
     check_name(name)
-    settings = declare({key: value for key, value in given.items() if value is not None})
+    settings = _storable(declare({key: value for key, value in given.items() if value is not None}))
     return Verb(lambda req: m.AddQueue(req, name, settings), _queue)
 
 
@@ -113,7 +119,7 @@ def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Change settings."""
     if not changes:
         raise TypeError("queues.patch changes what it is given, and it was given nothing")
-    checked = check_patch(changes)
+    checked = _storable(check_patch(changes))
     return Verb(lambda req: m.PatchQueue(req, name, checked), _queue)
 
 
@@ -179,7 +185,7 @@ def topic_name(name: str) -> str:
         raise TypeError(f"a topic's name is a string, not {type(name).__name__}")
     if not name or "\0" in name or len(name) > 200:
         raise ValueError(f"{name!r} is not a topic's name: choose 1 to 200 characters")
-    return name
+    return sound("a topic's name", name)
 
 
 def _one_of(what: str, value: Any, kind: type[State] | type[QueueState]) -> str:
@@ -187,6 +193,18 @@ def _one_of(what: str, value: Any, kind: type[State] | type[QueueState]) -> str:
         return kind(value).value
     except ValueError:
         raise ValueError(f"{what}={value!r}: one of {', '.join(member.value for member in kind)}") from None
+
+
+def _storable(settings: dict[str, Any]) -> dict[str, Any]:
+    for name, value in settings.items():
+        try:
+            msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(
+                f"{name}={value!r} can't be stored ({error}): use plain text, lists, dicts, and numbers of at "
+                "most 64 bits"
+            ) from None
+    return settings
 
 
 def _nothing(answer: Any) -> None:

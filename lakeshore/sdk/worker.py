@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import inspect
+import logging
 import os
 import platform
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
-from lakeshore.core.backend import Backend, current_backend, running_loop
-from lakeshore.core.errors import WouldDeadlock
+from lakeshore.core.backend import Backend, Parker, Timed, current_backend, running_loop
+from lakeshore.core.errors import PlaneFailed, WouldDeadlock
 from lakeshore.core.messages import Hello
 from lakeshore.core.plane import new_id
-from lakeshore.core.ports import Link
 from lakeshore.core.settings import check_name
-from lakeshore.core.worker import Worker
+from lakeshore.core.worker import CLEANUP, Worker
 from lakeshore.runners.inline import InlineRunner
 
 from .face import Face
 from .functions import process_mark
-from .host import Host
+from .host import Host, closed_error
 from .resolver import Resolver
 from .run import Run
 from .run import run as run_proxy
+
+log = logging.getLogger("lakeshore")
+
+_LOOK = 0.5  # seconds after which the thread that waits for `stop` sees that its worker has ended
 
 
 class Hooks(Struct, frozen=True):
@@ -102,14 +109,39 @@ def run_worker(
     if q.connection().here or running_loop():
         raise WouldDeadlock("run_worker blocks and an event loop runs here: use await arun_worker(...)")
     options = _Options(
-        queues, once, drain, slots, runner, name, labels, allow_pickle, trust, strict_source, root, grace, hooks
+        queues,
+        once,
+        drain,
+        slots,
+        runner,
+        name,
+        labels,
+        allow_pickle,
+        trust,
+        strict_source,
+        root,
+        grace,
+        hooks,
     )
     signals = threading.current_thread() is threading.main_thread()
 
     async def main() -> int:
         return await _Running(q, options, stop).run(signals=signals)
 
-    return anyio.run(main, backend=q.backend)
+    with _handlers_kept() if signals else contextlib.nullcontext():
+        return anyio.run(main, backend=q.backend)
+
+
+@contextlib.contextmanager
+def _handlers_kept() -> Generator[None]:
+    """An event loop that lets a signal go leaves it at the default: put the program's own back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 async def arun_worker(
@@ -134,7 +166,19 @@ async def arun_worker(
     """`run_worker` in the caller's loop; touches no signals. Cancelling ends it at once: what it
     holds goes back free. `task_status` is told when it has registered."""
     options = _Options(
-        queues, once, drain, slots, runner, name, labels, allow_pickle, trust, strict_source, root, grace, hooks
+        queues,
+        once,
+        drain,
+        slots,
+        runner,
+        name,
+        labels,
+        allow_pickle,
+        trust,
+        strict_source,
+        root,
+        grace,
+        hooks,
     )
     return await _Running(q, options, stop).run(task_status=task_status)
 
@@ -181,63 +225,107 @@ class _Running:
     def __init__(self, face: Face, options: _Options, stop: Event | None) -> None:
         self._face, self._options, self._stop = face, options, stop
         self._backend: Backend
-        self._worker: Worker
-        self._finished: Any = None
-        self._stops = 0
-        self._lost = False
+        self._finished: Parker[None]
+        self._worker: Worker | None = None
+        self._runner: InlineRunner | None = None
+        self._link: Any = None  # a Link whose `receive` and `closed` are to be set
+        self._timer: Timed | None = None
+        self._error: BaseException | None = None
+        self._signals = 0
+        self._to_drain = self._lost = self._over = False
 
     async def run(
         self, *, signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> int:
-        host, options = self._face.host(), self._options
+        host, hooks = self._face.host(), self._options.hooks
+        await _call(hooks.on_host_setup)
+        try:
+            await self._run(host, signals, task_status)
+        except BaseException:
+            with anyio.CancelScope(shield=True) as scope:
+                scope.deadline = anyio.current_time() + CLEANUP
+                await _call(hooks.on_shutdown)
+            raise
+        await _call(hooks.on_shutdown)
+        ran = self._worker.ran if self._worker is not None else 0
+        return min(ran, 1) if self._options.once else ran
+
+    async def _run(self, host: Host, signals: bool, task_status: TaskStatus[None]) -> None:
         same = threading.get_ident() == host.thread
         self._backend = host.backend if same else current_backend()
-        await _call(options.hooks.on_host_setup)
+        self._finished = self._backend.parker()
+        error: BaseException | None = None
         async with anyio.create_task_group() as helpers:
-            if not same:
-                helpers.start_soon(self._backend.serve)
             try:
-                async with anyio.create_task_group() as slots:
-                    self._finished = self._backend.parker()
-                    runner = await self._connect(host, slots)
-                    if signals:
-                        helpers.start_soon(self._watch_signals)
-                    self._watch_stop(helpers)
-                    task_status.started()
-                    try:
-                        await self._finished.wait()
-                    finally:
-                        runner.close()
-                        slots.cancel_scope.cancel()
+                if not same:
+                    helpers.start_soon(self._backend.serve)
+                if signals:
+                    await helpers.start(self._watch_signals)
+                self._watch_stop(helpers)
+                await self._connect(host)
+                await self._serve(host, task_status)
+            except Exception as raised:  # raised outside, so that no group is wrapped around it
+                error = raised
             finally:
-                if not self._lost:
-                    self._worker.leave()
-                    self._worker.link.close()
+                self._over = True
+                if self._timer is not None:
+                    self._timer.cancel()
                 helpers.cancel_scope.cancel()
-        await _call(options.hooks.on_shutdown)
-        return self._worker.ran
+        if error is not None or self._error is not None:
+            raise error or self._error or AssertionError
+        failure = host.plane.failure
+        if failure is not None:
+            raise PlaneFailed(
+                f"the plane ended on a bug in Lakeshore, {type(failure).__name__}: {failure}; open it again"
+            )
 
-    async def _connect(self, host: Host, slots: anyio.abc.TaskGroup) -> InlineRunner:
-        options, backend = self._options, self._backend
+    async def _connect(self, host: Host) -> None:
+        backend = self._backend
         connected = backend.parker()
 
-        def attached(link: Link) -> _Running:
-            backend.post(lambda: connected.set(link))
+        def attached(link: Any) -> _Running:
+            link.closed = self._plane_ended
+            self._link = link
             return self
 
         def connect() -> None:
-            host.worker_link(self._face.namespace, backend, attached)
+            if not host.closed:
+                host.worker_link(self._face.namespace, backend, attached)
 
-        host.backend.post(connect)
-        link: Any = await connected.wait()
-        follow_all = not options.queues
+        def tell() -> None:
+            connect()
+            with contextlib.suppress(RuntimeError):  # our loop has ended
+                backend.post(lambda: connected.set(None))
+
+        def forget() -> None:
+            if self._link is not None:
+                self._link.close()
+
+        if threading.get_ident() == host.thread:
+            connect()
+        else:
+            try:
+                host.backend.post(tell)
+            except RuntimeError:
+                raise closed_error() from None
+            try:
+                await connected.wait()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # the plane has ended
+                    host.backend.post(forget)
+                raise
+        if self._link is None:
+            raise closed_error()
+
+    async def _serve(self, host: Host, task_status: TaskStatus[None]) -> None:
+        options, backend, link = self._options, self._backend, self._link
         hello = Hello(
             new_id(),
             options.name,
             socket.gethostname(),
             os.getpid(),
             options.queues,
-            follow_all,
+            not options.queues,
             options.slots,
             process_mark(),
             1 if options.once else None,
@@ -245,85 +333,117 @@ class _Running:
             options.labels,
             _versions(),
         )
-        worker = self._worker = Worker(
+        worker = Worker(
             hello,
             link,
             resolve=Resolver(host.known, allow_pickle=options.allow_pickle),
             timer=backend.later,
             now=backend.now,
             payload_limit=host.options.payload_limit,
-            quiet=self._quiet,
+            quiet=self._drain,
             idle=self._idle,
+            failed=self._failed,
             plane=self._face,
             root=options.root,
         )
         setup = options.hooks.on_run_setup
-        runner = InlineRunner(
-            worker, slots, backend, setup=None if setup is None else lambda running: setup(run_proxy)
-        )
-        worker.runner = runner
-        link.receive, link.closed = worker.receive, self._plane_ended
-        worker.register()
-        return runner
+        setup = None if setup is None else partial(_set_up, setup)
+        try:
+            async with anyio.create_task_group() as slots:
+                runner = InlineRunner(worker, slots, backend, setup=setup)
+                worker.runner = runner
+                link.receive = worker.receive
+                self._worker, self._runner = worker, runner
+                if self._to_drain:
+                    worker.draining = True
+                    self._finish()
+                else:
+                    worker.register()
+                task_status.started()
+                try:
+                    await self._finished.wait()
+                finally:
+                    worker.drain()
+                    runner.close()
+                    slots.cancel_scope.cancel()
+        finally:
+            if not self._lost:
+                worker.leave()
+                link.close()
 
     # why it ends
 
     def drain(self) -> None:
         """The plane is being closed; called on the plane's loop."""
-        try:
-            self._backend.post(self._begin_to_stop)
-        except RuntimeError:
-            return
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._backend.post(self._drain)
 
-    def _begin_to_stop(self) -> None:
-        self._stops += 1
-        if self._stops > 1:
-            self._finish()
+    def _drain(self) -> None:
+        self._to_drain = True
+        worker, runner = self._worker, self._runner
+        if worker is None or runner is None or worker.draining or self._over:
             return
-        self._worker.drain()
-        if self._worker.held:
-            self._backend.later(self._options.grace, self._worker.interrupt)
+        worker.drain()
+        runner.draining()
+        if worker.held:
+            self._timer = self._backend.later(self._options.grace, self._interrupt)
 
-    def _quiet(self) -> None:
-        if not self._worker.draining:
-            self._begin_to_stop()
+    def _interrupt(self) -> None:
+        """The grace is over. What even a cancel does not end is left behind."""
+        if self._worker is not None:
+            self._timer = self._backend.later(CLEANUP + 1.0, self._finish)
+            self._worker.interrupt()
 
     def _idle(self) -> None:
-        if self._worker.draining:
+        if self._worker is not None and self._worker.draining:
             self._finish()
 
     def _finish(self) -> None:
-        if self._finished is not None:
-            self._finished.set(None)
+        self._finished.set(None)
+
+    def _failed(self, error: BaseException) -> None:
+        log.critical("a worker ends on a bug in Lakeshore; what it held goes back: %r", error, exc_info=error)
+        self._error = self._error or error
+        self._finish()
 
     def _plane_ended(self) -> None:
         self._lost = True
         self._finish()
 
-    async def _watch_signals(self) -> None:
+    async def _watch_signals(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+            task_status.started()
             async for _ in received:
-                self._begin_to_stop()
+                self._signals += 1
+                if self._signals == 1:
+                    self._drain()
+                else:
+                    self._finish()
 
-    def _watch_stop(self, helpers: anyio.abc.TaskGroup) -> None:
+    def _watch_stop(self, helpers: TaskGroup) -> None:
         stop = self._stop
         if stop is None:
             return
-        if isinstance(stop, threading.Event):
-            threading.Thread(target=self._wait_for, args=(stop,), name="lakeshore stop", daemon=True).start()
-        else:
+        if stop.is_set():
+            self._to_drain = True
+        elif inspect.iscoroutinefunction(stop.wait):
             helpers.start_soon(self._await_stop, stop)
+        else:
+            threading.Thread(target=self._wait_for, args=(stop,), name="lakeshore stop", daemon=True).start()
 
-    def _wait_for(self, stop: threading.Event) -> None:
-        stop.wait()
-        try:
-            self._backend.post(self._begin_to_stop)
-        except RuntimeError:  # it ended by itself
-            return
+    def _wait_for(self, stop: Any) -> None:
+        while not stop.wait(_LOOK):
+            if self._over:
+                return
+        self.drain()
 
     async def _await_stop(self, stop: Event) -> None:
         await stop.wait()
-        self._begin_to_stop()
+        self._drain()
+
+
+def _set_up(hook: Callable[[Run], Any], running: Any) -> Any:
+    return hook(run_proxy)
 
 
 async def _call(hook: Callable[[], Any] | None) -> None:

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import aiosqlite
 import anyio
-import sniffio
+
+from lakeshore.core.backend import running_loop
 
 from .statements import Connection
 
@@ -42,7 +43,7 @@ class Lane(Protocol):
 
 def lane_type() -> type[Lane]:
     """The kind of lane for the running event loop."""
-    return AsyncioLane if sniffio.current_async_library() == "asyncio" else TrioLane
+    return AsyncioLane if running_loop() == "asyncio" else TrioLane
 
 
 async def ask(lane: Lane, function: Callable[[Connection], T]) -> T:

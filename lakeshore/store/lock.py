@@ -80,6 +80,8 @@ class StoreLock:
         if self.held:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, 0)
+                # closing is not enough: a child just forked has the file until its hook has run
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             self.abandon()
 
     def abandon(self) -> None:

@@ -347,7 +347,7 @@ class MemoryStore:
                 row = self._rows[namespace, id]
                 if row.state in LIVE:
                     key = self._keys.get((namespace, row.queue), {}).get(row.call.key)
-                    digest = key.digest if key and key.id == id else b""
+                    digest = key.digest if key and row.call.key and key.id == id else b""
                     live.append(LiveRow(row, *self._extent(namespace, id), digest))
         return live
 

@@ -1,7 +1,8 @@
 """Dataclasses, Enums, Structs and named tuples: by name and fields, built only where their class is known.
 
-Data never imports anything and never runs `__init__`: it names `module:qualname`, which is looked up among
-the classes the caller named and then among modules that are already imported.
+Data never imports anything: it names `module:qualname`, which is looked up among the classes the caller
+named and then among modules that are already imported. No `__init__` runs; a Struct can't be made without
+its `__post_init__`, so that runs, and the fields win over what it did.
 """
 
 from __future__ import annotations

@@ -395,6 +395,10 @@ class StoreConformance:
         await commit(store, batch_of(updates=(invocation(1, State.KILLED, key="k", ended_at=1.0),)))
         assert await read(store, LoadLive(limit=1)) == wanted[1:2]
 
+    async def test_no_key_has_no_digest(self, store: Store) -> None:
+        await commit(store, batch_of(invocation(1), KeyRow(NS, Q, "", id_of(1), b"digest")))
+        assert await read(store, LoadLive()) == [LiveRow(invocation(1))]
+
     async def test_prune_deletes_what_ended_before(self, store: Store) -> None:
         rows = [
             invocation(1, State.SUCCEEDED, ended_at=10.0, key="gone"),

@@ -1,0 +1,285 @@
+"""A slot of the worker's own loop: one task that runs asynchronous bodies one after another.
+
+It has two nested cancel scopes, renewed only after a cancel: the outer one is cancelled to stop a
+body; once its body has been told, the inner one shields what the body still awaits, for as long as
+cleaning up may take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from math import inf
+from types import CoroutineType, coroutine
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from lakeshore.core.backend import Parker
+from lakeshore.core.bodies import Job, members_of
+from lakeshore.core.messages import Ended, GaveBack
+from lakeshore.core.running import CURRENT
+
+from .frames import FrameBuffer, prepared
+from .shared import Shared, stopped, unbegun
+
+_BREATHE_JOBS = 128  # bodies a slot runs before it lets the loop breathe
+_BREATHE_SECONDS = 0.001  # how long an async generator may go on without a pause
+
+
+class Slot:
+    """Runs jobs from `ready`, and those it is given while it is one of `idle`."""
+
+    def __init__(self, shared: Shared, ready: deque[Job], idle: list[Slot]) -> None:
+        self.job: Job | None = None  # at work on
+        self._shared, self._ready, self._idle = shared, ready, idle
+        self._worker, self._backend = shared.worker, shared.backend
+        self._cancelled = anyio.get_cancelled_exc_class()
+        self._task: Any = None  # of asyncio, whose cancels are counted
+        self._outer: anyio.CancelScope
+        self._inner: anyio.CancelScope
+        self._given: Parker[Job] | None = None
+        self._gift: Job | None = None
+        self._room: Parker[None] | None = None
+        self._buffer: FrameBuffer | None = None
+        self._flushed = 0.0
+        self._torn = False
+
+    # what the runner calls
+
+    def give(self, job: Job) -> None:
+        """A job for an idle slot."""
+        self._gift = job
+        assert self._given is not None
+        self._given.set(job)
+
+    def stop(self) -> None:
+        """Cancel the body, whose job says why."""
+        self._outer.cancel()
+
+    def hurry(self) -> None:
+        """The worker ends now: no more time to clean up."""
+        if self.job is not None:
+            self._inner.cancel()
+
+    def make_room(self, job: Job) -> None:
+        """Frames were stored: a generator that waited for that may go on."""
+        if self._room is not None and not job.full():
+            self._room.set(None)
+
+    async def serve(self) -> None:
+        """Run jobs until cancelled. Should it ever end by itself, `unfinished` has the rest."""
+        if self._backend.name == "asyncio":
+            import asyncio
+
+            self._task = asyncio.current_task()
+        while True:
+            with anyio.CancelScope() as self._outer, anyio.CancelScope() as self._inner:
+                await self._serve()
+
+    def unfinished(self) -> Job | None:
+        """A job that was handed over and never begun."""
+        if self in self._idle:
+            self._idle.remove(self)
+        job, self._gift = self._gift, None
+        return job
+
+    # jobs
+
+    async def _serve(self) -> None:
+        ready, task, count = self._ready, self._task, 0
+        while True:
+            job = ready.popleft() if ready else await self._next()
+            await self._run(job)
+            if self._outer.cancel_called or self._inner.cancel_called:
+                self._inner.shield = False
+                await self._absorb()  # a cancel that the body did not see ends here
+                return
+            if task is not None and task.cancelling():
+                await self._absorb()
+            count += 1
+            if count % _BREATHE_JOBS == 0:
+                await checkpoint()
+
+    async def _next(self) -> Job:
+        while True:
+            self._given = self._backend.parker()
+            self._idle.append(self)
+            try:
+                await self._given.wait()
+            except self._cancelled:
+                if self in self._idle:
+                    self._idle.remove(self)
+                if self.ending():
+                    raise
+                await self._absorb()
+            job, self._gift = self._gift, None
+            if job is not None:
+                return job
+
+    async def _absorb(self) -> None:
+        """Let no cancel of one body reach the next, not even one that it asked asyncio for. Should
+        the worker itself be cancelled, that is said again at the next wait."""
+        with contextlib.suppress(self._cancelled):
+            await checkpoint()
+        while self._task is not None and self._task.cancelling():
+            self._task.uncancel()
+
+    def ending(self) -> bool:
+        """Whether the worker itself is being cancelled (asked while this body was not stopped)."""
+        return anyio.current_effective_deadline() == -inf
+
+    async def _run(self, job: Job) -> None:
+        worker = self._worker
+        if job.why:
+            worker.ended(job, unbegun(job))
+            return
+        self.job, job.state = job, self
+        worker.began(job)
+        context = self._shared.context.copy()
+        context.run(CURRENT.set, job.running)
+        try:
+            body = context.run(self._coroutine, job)
+            value = await _drive(body, context, self)
+        except BaseException as error:
+            if self._torn:
+                raise
+            ending = not job.why and self.ending()
+            if ending:
+                worker.drain()
+            self._finish(job, self._raised(job, error, ending))
+            if ending and isinstance(error, self._cancelled):
+                raise
+        else:
+            seconds = self._backend.now() - job.started
+            late = job.stopped_by("timeout")
+            self._finish(job, stopped(job, seconds) if late else job.succeeded(value, seconds))
+
+    def _finish(self, job: Job, report: Ended | GaveBack) -> None:
+        if self._buffer is not None:
+            self._flush()
+            self._buffer = None
+        self.job = job.state = None
+        self._worker.ended(job, report)
+
+    def _raised(self, job: Job, error: BaseException, ending: bool) -> Ended | GaveBack:
+        seconds = self._backend.now() - job.started
+        if job.why == "timeout":
+            return stopped(job, seconds)
+        if (job.why or ending) and _only(error, self._cancelled):
+            if ending:
+                return GaveBack(job.id, job.attempt, "the worker was cancelled", begun=True)
+            return stopped(job, seconds)
+        return job.failed(error, seconds)
+
+    def _coroutine(self, job: Job) -> Coroutine[Any, Any, Any]:
+        if job.body.kind == "async_generator":
+            self._buffer = FrameBuffer()
+            return self._pump(job, self._buffer)
+        if self._shared.setup is not None:
+            return self._after_setup(job)
+        found: Any = job.body.fn(*job.args, **job.kwargs)
+        return found if type(found) is CoroutineType else _awaited(found)
+
+    async def _after_setup(self, job: Job) -> Any:
+        await self._set_up(job)
+        return await job.body.fn(*job.args, **job.kwargs)
+
+    async def _set_up(self, job: Job) -> None:
+        if self._shared.setup is not None:
+            result = self._shared.setup(job.running)
+            if hasattr(result, "__await__"):
+                await result
+
+    # frames
+
+    async def _pump(self, job: Job, buffer: FrameBuffer) -> None:
+        await self._set_up(job)
+        number, wall = 0, time.time
+        self._flushed = wall()
+        values = job.body.fn(*job.args, **job.kwargs)
+        try:
+            async for value in values:
+                at = wall()
+                full = buffer.add(at, *prepared(job, value, number))
+                number += 1
+                if full or job.full(len(buffer.times), buffer.size):
+                    self._flush()
+                    if job.full():
+                        await self._wait_for_room(job)
+                elif at - self._flushed > _BREATHE_SECONDS:
+                    self._flush()
+                    await checkpoint()
+        finally:
+            close = getattr(values, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _wait_for_room(self, job: Job) -> None:
+        while job.full():
+            self._room = self._backend.parker()
+            try:
+                await self._room.wait()
+            finally:
+                self._room = None
+
+    def _flush(self) -> None:
+        buffer, job = self._buffer, self.job
+        if buffer is not None and job is not None and buffer.times:
+            self._flushed = buffer.times[-1]
+            self._worker.frames(job, *buffer.take())
+
+    # what `_drive` tells
+
+    def suspending(self) -> None:
+        """The body is about to wait: let out what it has yielded."""
+        if self._buffer is not None:
+            self._flush()
+
+    def interrupted(self, error: BaseException) -> None:
+        """Something is thrown into the body; after a stop it may clean up, once."""
+        inner, job = self._inner, self.job
+        if job is not None and job.why and not inner.shield and isinstance(error, self._cancelled):
+            inner.shield = True
+            inner.deadline = anyio.current_time() + self._shared.cleanup
+
+    def torn(self) -> None:
+        """The loop is gone: the body was closed, and there is nobody to tell."""
+        self._torn = True
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+def _only(error: BaseException, kind: type[BaseException]) -> bool:
+    members = members_of(error)
+    return all(_only(member, kind) for member in members) if members else isinstance(error, kind)
+
+
+@coroutine
+def _drive(body: Coroutine[Any, Any, Any], context: Context, slot: Slot) -> Generator[Any, Any, Any]:
+    """Await `body` with every step of it inside `context`, without a task of its own."""
+    step = context.run
+    send, throw = body.send, body.throw
+    try:
+        trap = step(send, None)
+        while True:
+            slot.suspending()
+            try:
+                sent = yield trap
+            except GeneratorExit:
+                slot.torn()
+                step(body.close)
+                raise
+            except BaseException as error:
+                slot.interrupted(error)
+                trap = step(throw, error)
+            else:
+                trap = step(send, sent)
+    except StopIteration as stop:
+        return stop.value
