@@ -1,8 +1,8 @@
 """Measure every module of this Python's standard library and site-packages, one invocation each.
 
-    python examples/quickstart.py              # run it twice: the second time is done at once
-    python examples/quickstart.py --limit 200
-    python examples/quickstart.py --folder src
+python examples/quickstart.py              # run it twice: the second time is done at once
+python examples/quickstart.py --limit 200
+python examples/quickstart.py --folder src
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import argparse
 import ast
 import sysconfig
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
-import dreamlake.lakeshore as dls
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
+
+import dreamlake.lakeshore as dls
 
 
 @dataclass
@@ -62,48 +66,53 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 @dls.udf(queue="progress")
-def watch(address: str, ids: list[str]) -> Iterator[int]:
-    """Yield how many of these invocations have ended, as they end."""
-    with dls.Dispatch(address) as q:  # the plane this runs on: in one process, one path is one plane
-        for done, inv in enumerate(ids, 1):
-            with suppress(dls.Unsuccessful):  # that is an end, too
-                q.result(inv)
-            yield done
+async def collect(address: str, ids: list[str]) -> AsyncIterator[Module | str]:
+    """Yield each result as soon as it is there; for an invocation that failed, its id."""
+    async with dls.AsyncDispatch(address) as q:  # in one process a path is one plane: the one it runs on
+        for inv in ids:
+            try:
+                yield await q.result(inv, type=Module)
+            except dls.InvocationFailed:
+                yield inv
 
 
 def main() -> None:
     """Submit, work, show."""
     options = arguments()
-    files = [file for folder in options.folder or folders() for file in python_files(folder)]
-    files = files[: options.limit]
-    items = [{"path": str(file), "_key": key_of(file)} for file in files]
+    folders = options.folder or [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
+    files = [file for folder in folders for file in python_files(folder)][: options.limit]
     console = Console()
+    if not console.is_terminal:
+        console.width = 120
 
-    with ThreadPoolExecutor(1) as threads, dls.Dispatch(options.store) as q:
-        console.print(f"{len(files):,} files go to the plane {q.address}")
-        ids = measure.submit_many(items)
-        watching = watch.submit(q.address, ids)
-        worker = threads.submit(dls.run_worker, q, queues=["modules", "progress"], slots=2, drain=True, grace=1.0)
-        for _ in track(
-            q.stream(watching), "Measuring", len(ids), console=console, disable=not console.is_terminal
-        ):
-            pass  # each frame moves the bar
-        found = len(ids) - (worker.result() - 1)  # all but what the worker ran, `watch` included
+    with dls.Dispatch(options.store) as q:
+        console.print(f"{len(files):,} files go to the plane {q.address}", soft_wrap=True)
+        ids = measure.submit_many({"path": str(file), "_key": key_of(file)} for file in files)
+        with suppress(dls.NotFound):
+            q.jobs.bulk_cancel("progress")  # what a run that was interrupted has left
+        with working(q, "modules") as ran, working(q, "progress"):
+            frames = q.stream(collect.submit(q.address, ids))
+            shown = track(frames, "Measuring", len(ids), console=console, disable=not console.is_terminal)
+            values = [frame.value for frame in shown]  # each frame moves the bar
+        found = len(ids) - ran.result()
 
-        modules: list[Module] = []
-        failures: list[dls.InvocationFailed] = []
-        for inv in ids:
-            try:
-                modules.append(q.result(inv, type=Module))
-            except dls.InvocationFailed as error:
-                failures.append(error)
-        console.print(table_of(modules, options.top))
-        if failures:
-            console.print(table_of_failures(q, failures))
-        console.print(
-            f"{len(modules):,} measured, {len(failures):,} failed; "
-            f"{found:,} of these results were there already, found by their keys."
-        )
+        modules = [value for value in values if isinstance(value, Module)]
+        failed = [value for value in values if isinstance(value, str)]
+        console.print(table_of_modules(modules, folders, options.top))
+        if failed:
+            console.print(table_of_failures([q.get(inv) for inv in failed]))
+        console.print(f"{len(modules):,} measured, {len(failed):,} failed; {found:,} found by their keys")
+
+
+@contextmanager
+def working(q: dls.Dispatch, queue: str) -> Iterator[Future[int]]:
+    """A worker on a thread, for one queue; it ends with the block and says how many bodies it ran."""
+    stop = Event()
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            yield threads.submit(dls.run_worker, q, queues=[queue], grace=0.1, stop=stop)
+        finally:
+            stop.set()
 
 
 def arguments() -> argparse.Namespace:
@@ -114,11 +123,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--top", type=int, default=10, help="show so many of the largest modules")
     parser.add_argument("--store", help="the plane's file (default: in LAKESHORE_HOME)")
     return parser.parse_args()
-
-
-def folders() -> list[Path]:
-    """Where this Python keeps its standard library and what was installed beside it."""
-    return [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -134,34 +138,33 @@ def key_of(file: Path) -> str:
     return f"{file}:{stat.st_mtime_ns}:{stat.st_size}"
 
 
-def table_of(modules: list[Module], top: int) -> Table:
+def table_of_modules(modules: list[Module], folders: list[Path], top: int) -> Table:
     """The largest modules, and the totals of all."""
-    numbers = ("code", "lines", "functions", "classes", "bytes")
-    table = Table(title=f"The {min(top, len(modules))} largest modules", show_footer=True)
-    table.add_column("module", f"all {len(modules):,}", overflow="ellipsis", no_wrap=True)
-    for name in numbers:
-        table.add_column(name, f"{sum(getattr(module, name) for module in modules):,}", justify="right", no_wrap=True)
+    table = Table(title=f"The {min(top, len(modules))} largest modules", show_footer=True, box=SIMPLE)
+    table.add_column("module", f"all {len(modules):,}", overflow="fold")
+    for name in ("code", "lines", "functions", "classes", "bytes"):
+        total = f"{sum(getattr(module, name) for module in modules):,}"
+        table.add_column(name, total, justify="right", no_wrap=True)
     for module in sorted(modules, key=lambda module: module.code, reverse=True)[:top]:
-        table.add_row(short(module.path), *(f"{getattr(module, name):,}" for name in numbers))
+        numbers = (module.code, module.lines, module.functions, module.classes, module.bytes)
+        table.add_row(escape(short(Path(module.path), folders)), *(f"{number:,}" for number in numbers))
     return table
 
 
-def table_of_failures(q: dls.Dispatch, failures: list[dls.InvocationFailed]) -> Table:
-    """Every file that did not parse, as the invocation that failed."""
-    table = Table(title="These did not parse", show_lines=True)
-    for name in ("invocation", "state", "error"):
-        table.add_column(name)
-    for failure in failures:
-        table.add_row(failure.id, q.get(failure.id).state, f"{failure.type}: {failure.message}")
+def table_of_failures(invocations: list[dls.Invocation]) -> Table:
+    """The files that did not parse, as the invocations that failed."""
+    table = Table(title="These do not parse", box=SIMPLE)
+    table.add_column("invocation", no_wrap=True)
+    table.add_column("state")
+    table.add_column("error")
+    for invocation in invocations:
+        table.add_row(invocation.id, invocation.state, escape(str(invocation.error)))
     return table
 
 
-def short(path: str) -> str:
-    """A path without the folder that all modules share."""
-    for folder in reversed(folders()):
-        if Path(path).is_relative_to(folder):
-            return str(Path(path).relative_to(folder))
-    return path
+def short(file: Path, folders: list[Path]) -> str:
+    """A path without the innermost folder it was found in."""
+    return min((str(file.relative_to(folder)) for folder in folders if file.is_relative_to(folder)), key=len)
 
 
 if __name__ == "__main__":

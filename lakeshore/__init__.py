@@ -85,7 +85,7 @@ _WHERE = {
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
 
-__all__ = [ 
+__all__ = [
     "UDF",
     "AsyncDispatch",
     "AsyncStream",

@@ -224,6 +224,86 @@ def test_the_third_loss_fails_it_and_retries_are_counted_apart() -> None:
     assert [a.number for a in record.attempts] == [1, 2, 3, 4]
 
 
+# Nobody idles while work waits
+
+
+def test_what_a_lost_worker_had_goes_to_one_that_is_idle() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    first, second = plane.worker(slots=2), plane.worker(slots=2)
+    plane.settle()
+    ids = [client.submit(), client.submit()]
+    queue = plane.head.spaces["default"].queues["default"]
+    assert [id in w.jobs for w, id in zip((first, second), ids, strict=True)] == [True, True]
+    assert next(iter(queue._hungry)) is member_of(plane, first)  # it is called first, and has left
+    first.link.cut()
+    plane.settle()
+    assert set(second.jobs) == set(ids)
+
+
+def test_a_worker_that_cannot_is_not_the_only_one_called() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    able, blind = plane.worker(slots=2), plane.worker(slots=2, unknown=["f"])
+    queue = plane.head.spaces["default"].queues["default"]
+    for _ in range(8):  # until the one that can't is called first, and is known not to
+        id = client.submit("f")
+        assert id in able.jobs
+        able.finish(id)
+        if queue._unresolved and next(iter(queue._hungry)) is member_of(plane, blind):
+            break
+    else:
+        pytest.fail("the order of calls never came about")
+    assert client.submit("f") in able.jobs
+
+
+def test_a_worker_with_less_room_than_was_thought_leaves_the_rest_to_others() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    both = plane.worker(queues=("p", "q"), slots=4)
+    plane.settle()  # it is the first to be called
+    other = plane.worker(queues=("q",))
+    plane.settle()
+    client.answer(client.ask(m.ShiftQueue, "q", "pause"))
+    client.submit_many(4, queue="q")
+    plane.settle()
+    member = member_of(plane, both)
+    client.submit_many(3, queue="p")
+    while member._asking is None:
+        plane.engine.pump(1)
+    client.ask(m.ShiftQueue, "q", "resume")  # calls `both`, which has room for 4 and soon for 1
+    plane.settle()
+    assert len(both.jobs) == 4
+    assert len(other.jobs) == 1
+
+
+@pytest.mark.parametrize("why", ["unknown", "max_running"])
+def test_workers_that_can_take_nothing_are_not_called_round_and_round(why: str) -> None:
+    plane = HandPlane()
+    client = plane.client()
+    names = ("p", "q")
+    for name in names:
+        add_queue(client, name, max_running=1 if why == "max_running" else None)
+    able = plane.worker(queues=names, slots=2)
+    plane.settle()
+    busy = [client.submit(queue=name) for name in names]
+    assert set(able.jobs) == set(busy)
+    unknown = ["g"] if why == "unknown" else []
+    others = [plane.worker(queues=names, unknown=unknown) for _ in range(3)]
+    plane.settle()
+    waiting = [client.start("g", queue=name)[0] for _ in range(2) for name in names]
+    plane.settle(500)
+    for move in ("pause", "resume"):
+        for name in names:
+            client.ask(m.ShiftQueue, name, move)
+        plane.settle(500)
+    assert not any(worker.jobs for worker in others)
+    able.finish(busy[0])
+    plane.settle(500)
+    running = [id for worker in (able, *others) for id in worker.jobs if id in waiting]
+    assert len(running) == 1
+
+
 # once and drain
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import ulid
 from planes import PATIENCE, elsewhere, python, working
@@ -13,9 +14,52 @@ from planes import PATIENCE, elsewhere, python, working
 import dreamlake.lakeshore as dls
 
 
+class Gate:
+    """Where a body says that it began, and waits for leave to go on."""
+
+    began, go = threading.Event(), threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def gate() -> None:
+    Gate.began, Gate.go = threading.Event(), threading.Event()
+
+
 @dls.udf
 def f(x: int) -> int:
     return x + 1
+
+
+@dls.udf
+def held() -> str:
+    Gate.began.set()
+    Gate.go.wait(PATIENCE)
+    return "done"
+
+
+@dls.udf(timeout=0.05)
+async def too_slow() -> None:
+    await anyio.sleep(60)
+
+
+@dls.udf
+def steps():
+    yield "a"
+    yield "b"
+    Gate.go.wait(PATIENCE)
+    yield "c"
+
+
+@dls.udf
+def where() -> list[str]:
+    with dls.scope("inner"):
+        child = here.submit()
+    return [dls.run.prefix, child]
+
+
+@dls.udf
+def here() -> str:
+    return dls.run.prefix
 
 
 @dls.udf
@@ -30,7 +74,7 @@ def count(n: int):
 
 @dls.udf
 async def slowly(x: int) -> int:
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     return x
 
 
@@ -73,7 +117,9 @@ def test_a_later_process_reads_the_result(tmp_path: Path) -> None:
         tmp_path,
         path,
     )
-    later = "import sys, lakeshore as dls; print(dls.Dispatch(sys.argv[1], backend='trio').result(sys.argv[2]))"
+    later = (
+        "import sys, lakeshore as dls; print(dls.Dispatch(sys.argv[1], backend='trio').result(sys.argv[2]))"
+    )
     assert python(later, tmp_path, path, inv) == "40"
     with dls.Dispatch(path) as q:
         assert q.result(inv) == 40
@@ -103,7 +149,7 @@ def test_the_submitting_process_may_exit_before_the_work_is_done(tmp_path: Path)
 
 
 def test_there_is_no_future_type_no_gather_no_as_completed() -> None:
-    names = {name.lower() for name in dls.__all__}
+    names = {name.lower() for name in dir(dls)}
     assert not names & {"future", "gather", "as_completed", "wait"}
 
 
@@ -118,26 +164,14 @@ def test_the_six_states(q: dls.Dispatch) -> None:
     }
     assert {state.value for state in dls.State if not state.terminal} == {"queued", "running"}
 
-    began, go = threading.Event(), threading.Event()
-
-    @dls.udf
-    def held() -> str:
-        began.set()
-        go.wait(PATIENCE)
-        return "done"
-
-    @dls.udf(timeout=0.05)
-    async def too_slow() -> None:
-        await anyio.sleep(60)
-
     killed = f.submit(1)
     assert q.get(killed).state == "queued"
     q.kill(killed)
     running = held.submit()
     with elsewhere(dls.run_worker, q, once=True):
-        assert began.wait(PATIENCE)
+        assert Gate.began.wait(PATIENCE)
         assert q.get(running).state == "running"
-        go.set()
+        Gate.go.set()
     failed, late = fails.submit(), too_slow.submit()
     dls.run_worker(q, drain=True)
     states = [q.get(inv).state for inv in (killed, running, failed, late)]
@@ -169,15 +203,6 @@ def test_a_key_is_unique_per_queue(q: dls.Dispatch) -> None:
 
 
 def test_a_generator_is_read_while_it_runs_and_by_one_who_comes_back(q: dls.Dispatch) -> None:
-    go = threading.Event()
-
-    @dls.udf
-    def steps():
-        yield "a"
-        yield "b"
-        go.wait(PATIENCE)
-        yield "c"
-
     inv = steps.submit()
     with working(q):
         cursor = 0
@@ -186,7 +211,7 @@ def test_a_generator_is_read_while_it_runs_and_by_one_who_comes_back(q: dls.Disp
             if frame.value == "b":
                 break
         assert q.get(inv).state == "running"
-        go.set()
+        Gate.go.set()
         assert [(frame.seq, frame.value) for frame in q.stream(inv, since=cursor)] == [(2, "c")]
         assert [frame.value for frame in q.stream(inv, since=1)] == ["b", "c"]
         assert [frame.value for frame in q.stream(inv, since=-1)] == ["a", "b", "c"]
@@ -250,16 +275,6 @@ async def test_the_page_in_an_async_program(address: str, anyio_backend: Any) ->
 
 
 def test_a_scope_carries_its_prefix(q: dls.Dispatch) -> None:
-    @dls.udf
-    def where() -> list[str]:
-        with dls.scope("inner"):
-            child = here.submit()
-        return [dls.run.prefix, child]
-
-    @dls.udf
-    def here() -> str:
-        return dls.run.prefix
-
     with dls.scope("scenes"), dls.scope("0007") as whole:
         inv = where.submit()
     assert whole == "scenes/0007"

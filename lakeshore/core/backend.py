@@ -10,7 +10,10 @@ import heapq
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, Generic, Protocol, TypeVar
+
+from sniffio import current_async_library_cvar
 
 T = TypeVar("T")
 
@@ -89,6 +92,9 @@ class AsyncioBackend:
 
         self._loop = asyncio.get_running_loop()
         self._forever = asyncio.Event
+        # callbacks see neither the thread nor the body they were posted from, and anyio knows the loop
+        self._context = copy_context()
+        self._context.run(current_async_library_cvar.set, "asyncio")
         self._later, self._soon, self._post = (
             self._loop.call_later,
             self._loop.call_soon,
@@ -101,11 +107,11 @@ class AsyncioBackend:
 
     def soon(self, call: Callable[[], None]) -> None:
         """A callback of the loop."""
-        self._soon(call)
+        self._soon(call, context=self._context)
 
     def post(self, call: Callable[[], None]) -> None:
         """The loop's own way in from threads."""
-        self._post(call)
+        self._post(call, context=self._context)
 
     def parker(self) -> Parker[Any]:
         """A future."""
@@ -113,7 +119,7 @@ class AsyncioBackend:
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""
-        return self._later(seconds, call)
+        return self._later(seconds, call, context=self._context)
 
     async def serve(self) -> None:
         """Nothing to do: the loop calls back by itself."""

@@ -59,6 +59,7 @@ class Engine:
         self._mail: deque[tuple[Actor, Any, Any]] = deque()
         self._timers: list[tuple[float, int, Actor]] = []
         self._timer_count = 0
+        self._timers_worth = 64
         self._batch = Batch()
         self._touched: dict[Actor, None] = {}
         self._held: list[tuple[Outlet, Any]] = []
@@ -69,6 +70,7 @@ class Engine:
         self._retry_wait = _RETRY_FIRST
         self._awake = False
         self._closing = False
+        self.watched = False  # the driver waits for `idle`: wake it after each commit
 
     # what actors call
 
@@ -113,6 +115,10 @@ class Engine:
         """Send `Wake` to `actor` at `when`. Called by `Actor.call_at`."""
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, actor))
+        if len(self._timers) > self._timers_worth:  # most are of earlier wishes: keep what is due
+            due = {timer[2]: timer for timer in self._timers if timer[2].due == timer[0]}
+            self._timers = sorted(due.values())
+            self._timers_worth = 2 * len(due) + 64
 
     def refusing(self) -> str:
         """Why new submits are refused just now, or empty."""
@@ -229,7 +235,7 @@ class Engine:
         for prune, pruned in zip(batch.prunes, result.pruned, strict=True):
             self.pruned(prune, pruned)
         if not self._awake:
-            if self._mail:
+            if self._mail or self.watched:
                 self._awake = True
                 self.wake()
             else:

@@ -86,6 +86,10 @@ class Entry(Struct, gc=False):
         """The answer to a wait, once terminal."""
         return Outcome(req, self.id, self.state, self.attempt, self.result, self.error, self.reason)
 
+    def end(self) -> Outcome:
+        """What ends its stream: an outcome without the result."""
+        return Outcome(0, self.id, self.state, self.attempt, None, self.error, self.reason)
+
     def open_attempt(self, worker: bytes, pid: int, now: float) -> None:
         """A worker claims it."""
         self.attempt += 1

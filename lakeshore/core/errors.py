@@ -200,7 +200,7 @@ class InvocationFailed(Unsuccessful):
 
     def __str__(self) -> str:
         text = f"{self.type}: {self.message}" if self.type else self.message
-        lines = [text, *self.notes]
+        lines = [self.failure.headline if self.failure is not None else text, *self.notes]
         if self.traceback:
             lines += ["", f"The traceback in the worker (attempt {self.attempt}):", self.traceback]
         return "\n".join(lines).rstrip()

@@ -101,7 +101,7 @@ class Opening:
             return
         for live in rows:
             row = live.row
-            queue = self._head.space(row.namespace).by_id[row.queue]
+            queue = self._head.space(row.namespace).owner(row.queue)
             entry = queue.restore(live)
             if entry.state is State.RUNNING:
                 self._running.append((queue, entry))

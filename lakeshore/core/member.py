@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from .actor import Actor
 from .engine import Engine
 from .messages import (
@@ -135,9 +137,9 @@ class Member(Actor):
         if queue not in self.queues:
             return
         self._ready[queue] = None
-        if self.credit <= 0 or self._asking is not None:
-            self.engine.tell(queue, Take(0), self)
         self._fill()
+        if self._asking is not queue:  # the queue may call another meanwhile
+            self.engine.tell(queue, Take(0), self)
 
     def _on_took(self, message: Took, queue: Queue) -> None:
         if self.gone:  # it left while this was in the mail
@@ -204,6 +206,7 @@ class Member(Actor):
         del self.grants[message.id]
         if not message.begun:
             self._taken -= 1
+            self._bodies, self._mean = 0, 0.0  # it ran ahead of long bodies: measure anew
         self.engine.tell(held[0], message, self)
         self._fill()
 
@@ -243,6 +246,9 @@ class Member(Actor):
 
     def _on_unbound(self, message: Unbound, sender: Any) -> None:
         self.queues.pop(message.queue, None)
+        rest = tuple(name for name in self.hello.queues if name != message.queue.name)
+        self.hello = msgspec.structs.replace(self.hello, queues=rest)
+        self.engine.touch(self)
         self._ready.pop(message.queue, None)
         self._retrying.discard(message.queue)
         self._only_fifo = all(queue.settings.kind == "fifo" for queue in self.queues)

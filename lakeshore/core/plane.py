@@ -79,6 +79,7 @@ class Plane:
         if self.failure is None and not self.engine.idle and self.engine.store_error is None:
             settled = self.backend.parker()
             self._settled.append(lambda: settled.set(None))
+            self.engine.watched = True
             self._pump()
             await settled.wait()
         self._hang_up(PlaneClosed("the plane was closed: open it again to go on"))

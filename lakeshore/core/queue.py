@@ -100,6 +100,7 @@ class Queue(Actor):
         self.running: dict[bytes, Entry] = {}
         self.members: dict[Member, None] = {}
         self._hungry: dict[Member, None] = {}
+        self._unable: dict[Member, None] = {}  # hungry too, but can't resolve what is claimable
         self._place = 0
         self._dirty: dict[bytes, Entry] = {}
         self._streams: dict[tuple[int, int], Journal] = {}
@@ -267,6 +268,8 @@ class Queue(Actor):
             expires = min(expires, max(entry.ready_at, now) + cutoff)
         entry.expires_at = expires
         self.backlog.add(entry, now)
+        if self._unable:
+            self._wake_able(entry)
         if self._hungry:
             self._call()
         if expires != NEVER or entry.ready_at > now:
@@ -301,20 +304,27 @@ class Queue(Actor):
         """Tell as many hungry workers as there is work for."""
         if self.state not in HANDS_OUT:
             return
-        count, hungry = self.backlog.claimable, self._hungry
+        count, hungry, limit = self.backlog.claimable, self._hungry, self.settings.admission.max_running
+        if limit is not None:
+            count = min(count, limit - len(self.running))
         while hungry and count > 0:
             member = next(iter(hungry))
             del hungry[member]
             self.engine.tell(member, Ready(), self)
             count -= max(1, member.credit)
 
+    def _wake_able(self, entry: Entry) -> None:
+        """Something new is claimable: who may be able to run it is to be called again."""
+        for member in [member for member in self._unable if self._resolvable(entry, member)]:
+            del self._unable[member]
+            self._hungry[member] = None
+
     def _on_take(self, message: Take, member: Member) -> None:
-        if member not in self.members:
-            if message.n:
-                self.engine.tell(member, Took((), message.n, only=message.only), self)
-            return
-        if message.n == 0:
+        if message.n == 0:  # it has no room, or has left: the next one, then
             self._call()
+            return
+        if member not in self.members:
+            self.engine.tell(member, Took((), message.n, only=message.only), self)
             return
         if message.only is not None:
             self._take_only(message.only, member)
@@ -340,7 +350,9 @@ class Queue(Actor):
                 self.backlog.add(entry, self.engine.now)
         claimed = len(grants) + len(pending)
         if claimed < message.n:
-            self._hungry[member] = None
+            (self._unable if aside else self._hungry)[member] = None
+        if self._hungry and self.backlog.claimable:
+            self._call()  # it took less than was thought: others may be called for the rest
         retrying = self.backlog.retrying > 0 and self.state in HANDS_OUT
         self._watched |= retrying and member.hello.quiet
         self.engine.tell(member, Took(tuple(grants), message.n, tuple(pending), retrying), self)
@@ -363,9 +375,10 @@ class Queue(Actor):
         """Have workers that wait for a retry delay ask again where none is left to wait for."""
         if self._watched and not (self.backlog.retrying and self.state in HANDS_OUT):
             self._watched = False
-            for member in [member for member in self._hungry if member.hello.quiet]:
-                del self._hungry[member]
-                self.engine.tell(member, Ready(), self)
+            for hungry in (self._hungry, self._unable):
+                for member in [member for member in hungry if member.hello.quiet]:
+                    del hungry[member]
+                    self.engine.tell(member, Ready(), self)
 
     def _claim(
         self, entry: Entry, member: Member, grants: list[Grant], pending: list[tuple[bytes, int]]
@@ -380,7 +393,7 @@ class Queue(Actor):
             self.engine.tell(entry.pinned, Unpinned(entry.id), self)
         entry.pinned = None
         function = entry.call.options.function
-        foreign = bool(function.value) and not function.local.startswith(member.hello.process)
+        foreign = bool(function.value)  # even to its own process: the plane may have been opened anew there
         if entry.args is not None and not (foreign and function.value not in member.known):
             grants.append(self._grant(entry, entry.args, None))
         else:
@@ -453,6 +466,7 @@ class Queue(Actor):
         member = message.member
         self.members.pop(member, None)
         self._hungry.pop(member, None)
+        self._unable.pop(member, None)
         for key in [key for key, members in self._unresolved.items() if member in members]:
             self._unresolved[key].discard(member)
             if not self._unresolved[key]:
@@ -571,7 +585,7 @@ class Queue(Actor):
             self.engine.tell(entry.pinned, Unpinned(entry.id), self)
             entry.pinned = None
         if entry.journal is not None:
-            entry.journal.finish(entry.outcome(0))
+            entry.journal.finish(entry.end())
         self._after_running()
 
     def _on_frames(self, message: Frames, member: Member) -> None:
@@ -719,7 +733,7 @@ class Queue(Actor):
         if journal is None:
             journal = entry.journal = self._new_journal(entry)
             if entry.state.terminal:
-                journal.finish(entry.outcome(0))
+                journal.finish(entry.end())
         self._streams[id(peer), message.req] = journal
         journal.follow(peer, message.req, message.since, message.credit)
 
@@ -815,6 +829,8 @@ class Queue(Actor):
         ready, expired = self.backlog.tick(now)
         for entry in ready:
             entry.ready = None
+            if self._unable:
+                self._wake_able(entry)
             if entry.pinned is not None:
                 self.engine.tell(entry.pinned, Offer(entry.id), self)
         for entry in expired:

@@ -113,6 +113,16 @@ class Space(Actor):
             return next((q for q in self.by_id.values() if text_of(q.id) == name_or_id.upper()), None)
         return queue
 
+    def owner(self, id: bytes) -> Queue:
+        """The queue of a stored invocation. One that was removed is back until the last that ran has
+        returned to it, and is killed."""
+        queue = self.by_id.get(id)
+        if queue is None:
+            row = QueueRow(self.name, id, text_of(id), QueueState.ARCHIVED.value, {}, removed=True)
+            queue = self.by_id[id] = Queue(self.engine, self, row, QueueSettings(), self.journal_bytes)
+            queue.removing = True
+        return queue
+
     def queue_name(self, id: bytes) -> str:
         """The name of a queue, also of one that was removed (its id where nothing else is known)."""
         queue = self.by_id.get(id)

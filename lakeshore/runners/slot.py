@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from math import inf
 from types import CoroutineType, coroutine
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -38,8 +38,10 @@ class Slot:
         self.job: Job | None = None  # at work on
         self._shared, self._ready, self._idle = shared, ready, idle
         self._worker, self._backend = shared.worker, shared.backend
-        self._cancelled = anyio.get_cancelled_exc_class()
+        self._cancelled: type[BaseException] = GeneratorExit  # until `serve` knows its loop
         self._task: Any = None  # of asyncio, whose cancels are counted
+        self._trio_task: Any = None
+        self._nurseries = 0  # of trio, that were open when the body was stopped
         self._outer: anyio.CancelScope
         self._inner: anyio.CancelScope
         self._given: Parker[Job] | None = None
@@ -47,7 +49,7 @@ class Slot:
         self._room: Parker[None] | None = None
         self._buffer: FrameBuffer | None = None
         self._flushed = 0.0
-        self._torn = False
+        self._told = self._torn = False
 
     # what the runner calls
 
@@ -59,6 +61,8 @@ class Slot:
 
     def stop(self) -> None:
         """Cancel the body, whose job says why."""
+        if self._trio_task is not None:
+            self._nurseries = len(self._trio_task.child_nurseries)
         self._outer.cancel()
 
     def hurry(self) -> None:
@@ -73,10 +77,15 @@ class Slot:
 
     async def serve(self) -> None:
         """Run jobs until cancelled. Should it ever end by itself, `unfinished` has the rest."""
+        self._cancelled = anyio.get_cancelled_exc_class()  # here: only a task knows
         if self._backend.name == "asyncio":
             import asyncio
 
             self._task = asyncio.current_task()
+        else:
+            import trio
+
+            self._trio_task = trio.lowlevel.current_task()
         while True:
             with anyio.CancelScope() as self._outer, anyio.CancelScope() as self._inner:
                 await self._serve()
@@ -103,7 +112,7 @@ class Slot:
                 await self._absorb()
             count += 1
             if count % _BREATHE_JOBS == 0:
-                await checkpoint()
+                await self._absorb()
 
     async def _next(self) -> Job:
         while True:
@@ -138,13 +147,13 @@ class Slot:
         if job.why:
             worker.ended(job, unbegun(job))
             return
-        self.job, job.state = job, self
+        self.job, job.state, self._told, self._nurseries = job, self, False, 0
         worker.began(job)
         context = self._shared.context.copy()
         context.run(CURRENT.set, job.running)
         try:
             body = context.run(self._coroutine, job)
-            value = await _drive(body, context, self)
+            value = await _drive(body, context, self, job)
         except BaseException as error:
             if self._torn:
                 raise
@@ -183,7 +192,7 @@ class Slot:
         if self._shared.setup is not None:
             return self._after_setup(job)
         found: Any = job.body.fn(*job.args, **job.kwargs)
-        return found if type(found) is CoroutineType else _awaited(found)
+        return cast("Any", found) if type(found) is CoroutineType else _awaited(found)
 
     async def _after_setup(self, job: Job) -> Any:
         await self._set_up(job)
@@ -239,11 +248,24 @@ class Slot:
         """The body is about to wait: let out what it has yielded."""
         if self._buffer is not None:
             self._flush()
+        if self._told or (self._nurseries and len(self._trio_task.child_nurseries) < self._nurseries):
+            self._told, self._nurseries = False, 0  # by one of its own tasks, if a nursery is over
+            self._shield()
 
     def interrupted(self, error: BaseException) -> None:
-        """Something is thrown into the body; after a stop it may clean up, once."""
+        """asyncio throws something into the body; after a stop it may clean up, once."""
+        if isinstance(error, self._cancelled):
+            self._shield()
+
+    def resumed(self, sent: Any) -> None:
+        """trio sends something into the body, and a cancel too is sent. The shield has to wait until
+        the body has been told: a scope of trio's own, around the wait, would swallow the cancel."""
+        if isinstance(getattr(sent, "error", None), self._cancelled):
+            self._told = True
+
+    def _shield(self) -> None:
         inner, job = self._inner, self.job
-        if job is not None and job.why and not inner.shield and isinstance(error, self._cancelled):
+        if job is not None and job.why and not inner.shield:
             inner.shield = True
             inner.deadline = anyio.current_time() + self._shared.cleanup
 
@@ -262,7 +284,9 @@ def _only(error: BaseException, kind: type[BaseException]) -> bool:
 
 
 @coroutine
-def _drive(body: Coroutine[Any, Any, Any], context: Context, slot: Slot) -> Generator[Any, Any, Any]:
+def _drive(
+    body: Coroutine[Any, Any, Any], context: Context, slot: Slot, job: Job
+) -> Generator[Any, Any, Any]:
     """Await `body` with every step of it inside `context`, without a task of its own."""
     step = context.run
     send, throw = body.send, body.throw
@@ -280,6 +304,8 @@ def _drive(body: Coroutine[Any, Any, Any], context: Context, slot: Slot) -> Gene
                 slot.interrupted(error)
                 trap = step(throw, error)
             else:
+                if job.why:
+                    slot.resumed(sent)
                 trap = step(send, sent)
     except StopIteration as stop:
         return stop.value

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from lakeshore.core.errors import StoreError
 
+from .checks import sound
+
 MEMORY = ":memory:"
 
 
@@ -64,14 +66,3 @@ def namespace_of(namespace: str | None) -> str:
     if not name or "\0" in name or len(name) > 200:
         raise ValueError(f"{name!r} is not a namespace: choose 1 to 200 characters")
     return sound("a namespace", name)
-
-
-def sound(what: str, text: str) -> str:
-    """Text as it is. Raises ValueError for half a surrogate pair, which no store can keep."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"{what} is {text!r}, which is not valid Unicode text: replace its \\ud800-\\udfff"
-        ) from None
-    return text

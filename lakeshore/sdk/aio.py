@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from lakeshore.core.backend import current_backend
+from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import ForkedPlane
 
 from . import current, host, verbs
@@ -30,6 +30,12 @@ T = TypeVar("T")
 
 _DRAINING = 40.0  # seconds that attached workers may take to end
 _CLOSING = 60.0  # seconds that closing may take in all
+
+
+async def _serve(backend: Backend, until: anyio.CancelScope) -> None:
+    """Serve the plane's loop until the block ends: a cancelled program still has to close its plane."""
+    with until:
+        await backend.serve()
 
 
 class AsyncDispatch(Face):
@@ -153,8 +159,9 @@ class AsyncDispatch(Face):
         wrong: BaseException | None = None
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(backend.serve)
+            serving = anyio.CancelScope(shield=True)
+            stack.callback(serving.cancel)
+            tasks.start_soon(_serve, backend, serving)
             try:
                 await found.open(backend)
             except Exception as error:  # raised below, out of the task group, which would wrap it

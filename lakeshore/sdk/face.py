@@ -12,10 +12,11 @@ from lakeshore.core.messages import Submit, SubmitMany
 from lakeshore.core.values import pack
 
 from .address import namespace_of, resolve
+from .checks import finite
 from .connection import Connection
 from .host import Host, HostOptions
 from .submitting import ManyResults, Submitter
-from .udf import UDF, finite
+from .udf import UDF
 
 
 class Face:

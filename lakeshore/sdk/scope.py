@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from lakeshore.core.running import CURRENT, Running
 
-from .address import sound
+from .checks import sound
 
 # the prefix, the root, and the body that the scope was opened in: a scope around a worker is not its bodies'
 _PREFIX: ContextVar[tuple[str, str | None, Running | None] | None] = ContextVar(

@@ -18,10 +18,10 @@ from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
 from lakeshore.core.values import pack_call
 
-from .address import sound
+from .checks import finite, sound
 from .connection import error_of
 from .scope import current_prefix
-from .udf import UDF, finite
+from .udf import UDF
 
 log = logging.getLogger("lakeshore")
 

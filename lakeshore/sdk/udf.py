@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from lakeshore.core.rows import Function, FunctionRow, Options
 from lakeshore.core.settings import check_name
 
 from . import functions
-from .address import sound
+from .checks import finite, sound
 
 if TYPE_CHECKING:
     from .face import Face
@@ -284,7 +283,21 @@ def _rebuild(fn: Callable[..., Any], options: dict[str, Any]) -> UDF[..., Any]:
 
 
 @overload
-def udf(fn: Callable[P, R], /, *, queue: str | None = ..., **options: Any) -> UDF[P, R]: ...
+def udf(
+    fn: Callable[P, R],
+    /,
+    *,
+    queue: str | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    retry_delay: float = 1.0,
+    retry_cap: float = 300.0,
+    retry_on: RetryOn = Exception,
+    priority: float = 0.0,
+    name: str | None = None,
+    by: str = "auto",
+    runner: str | None = None,
+) -> UDF[P, R]: ...
 @overload
 def udf(
     *,
@@ -388,16 +401,6 @@ def as_udf(fn: Any) -> UDF[..., Any]:
         except TypeError:
             return found
     return found
-
-
-def finite(name: str, value: Any) -> float:
-    """A finite number, or a ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
-        raise ValueError(f"{name}={value!r}: choose a finite number")
-    return float(value)
-
-
-_LARGEST = sys.float_info.max
 
 
 def _seconds(name: str, value: Any) -> float | None:

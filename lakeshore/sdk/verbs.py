@@ -16,9 +16,8 @@ from lakeshore.core.settings import check_name, check_patch, declare
 from lakeshore.core.states import QueueState, State
 
 from . import records
-from .address import sound
+from .checks import finite, sound
 from .outcomes import value_of
-from .udf import finite
 
 T = TypeVar("T")
 
@@ -97,7 +96,7 @@ def prune(older_than: float | timedelta | None) -> Verb[int]:
 def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Create a queue."""
     check_name(name)
-    settings = _storable(declare({key: value for key, value in given.items() if value is not None}))
+    settings = declare(_storable({key: value for key, value in given.items() if value is not None}))
     return Verb(lambda req: m.AddQueue(req, name, settings), _queue)
 
 
@@ -119,7 +118,7 @@ def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Change settings."""
     if not changes:
         raise TypeError("queues.patch changes what it is given, and it was given nothing")
-    checked = _storable(check_patch(changes))
+    checked = check_patch(_storable(changes))
     return Verb(lambda req: m.PatchQueue(req, name, checked), _queue)
 
 
@@ -201,8 +200,8 @@ def _storable(settings: dict[str, Any]) -> dict[str, Any]:
             msgspec.msgpack.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(
-                f"{name}={value!r} can't be stored ({error}): use plain text, lists, dicts, and numbers of at "
-                "most 64 bits"
+                f"{name}={value!r} can't be stored ({error}): use plain text, lists, dicts, and numbers of "
+                "at most 64 bits"
             ) from None
     return settings
 

@@ -159,8 +159,8 @@ class HandPlane:
         self._move(end)
         self.settle()
 
-    def stored(self, id: bytes, namespace: str = "default") -> InvocationRow | None:
-        """The row of an invocation as it is on disk now, whatever is held."""
+    def stored(self, id: bytes, namespace: str = "default") -> Any:
+        """The `InvocationRow` as it is on disk now, whatever is held, or None."""
         found: list[Any] = []
         self.store.inner.read(GetInvocation(namespace, id), found.append)
         return found[0] if isinstance(found[0], InvocationRow) else None
@@ -249,8 +249,8 @@ class HandClient:
         assert isinstance(answer, m.Accepted), answer
         return answer.id
 
-    def outcome(self, id: bytes) -> m.Outcome | m.Refusal | None:
-        """How an invocation ended, or None while it lives."""
+    def outcome(self, id: bytes) -> Any:
+        """How an invocation ended (`Outcome`, or the `Refusal` to say so), or None while it lives."""
         return self.answer(self.ask(m.Wait, id))
 
     def state(self, id: bytes) -> str:

@@ -1,0 +1,409 @@
+"""Bad input: a named error whose sentence says what to do, and nothing that was accepted is lost."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from planes import PATIENCE, python, working
+
+import lakeshore as dls
+
+UNKNOWN = "01JD2K7Q0000000000000000ZZ"
+
+
+@dls.udf
+def f(x: int = 1) -> int:
+    return x
+
+
+VERBS = {
+    "result": lambda q, inv: q.result(inv),
+    "result at once": lambda q, inv: q.result(inv, timeout=0),
+    "get": lambda q, inv: q.get(inv),
+    "stream": lambda q, inv: next(q.stream(inv)),
+    "kill": lambda q, inv: q.kill(inv),
+    "kill running": lambda q, inv: q.kill(inv, running=True),
+    "retry": lambda q, inv: q.retry(inv),
+    "why": lambda q, inv: q.jobs.why(inv),
+    "show": lambda q, inv: q.jobs.show(inv),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_an_unknown_id_is_not_found_at_once(q: dls.Dispatch, verb: Any) -> None:
+    kept = f.submit()
+    with pytest.raises(dls.NotFound, match=r"(?s)check the id, the plane and the namespace") as missing:
+        verb(q, UNKNOWN)
+    assert missing.value.code == 404
+    assert not isinstance(missing.value, dls.Expired)
+    with pytest.raises(dls.NotFound, match="26-character ULID"):
+        verb(q, "nightly")
+    with pytest.raises(TypeError, match="pass what submit returned"):
+        verb(q, 5)
+    assert q.get(kept).state == "queued"
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_a_pruned_id_is_expired(q: dls.Dispatch, verb: Any) -> None:
+    old, kept = f.submit(), f.submit()
+    dls.run_worker(q, once=True)
+    assert q.jobs.prune(0) == 1
+    with pytest.raises(dls.Expired, match="retention"):
+        verb(q, old)
+    assert q.get(kept).state == "queued"
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_one_namespace_neither_reads_nor_kills_another_s_job(tmp_path: Path, backend: str, verb: Any) -> None:
+    path = tmp_path / "plane.db"
+    with dls.Dispatch(path, backend=backend) as mine:
+        queued, done = f.submit(1), f.submit(2)
+        mine.queues.add("mine")
+        with dls.Dispatch(path, namespace="theirs") as theirs:
+            for inv in (queued, done):
+                with pytest.raises(dls.NotFound):
+                    verb(theirs, inv)
+            assert theirs.jobs.list() == []
+            assert [queue.name for queue in theirs.queues.ls()] == ["default"]
+            assert dls.run_worker(theirs, once=True) == 0
+            assert theirs.jobs.bulk_cancel() == 0
+            assert theirs.jobs.prune(0) == 0
+        assert dls.run_worker(mine, drain=True) == 2
+        assert [mine.result(inv) for inv in (queued, done)] == [1, 2]
+        with dls.Dispatch(path, namespace="theirs") as theirs, pytest.raises(dls.NotFound):
+            verb(theirs, done)
+
+
+@pytest.mark.parametrize("namespace", ["", "a\0b", "\ud800"])
+def test_a_namespace_that_can_not_be(namespace: str) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        dls.Dispatch(":memory:", namespace=namespace)
+    with pytest.raises(ValueError, match="namespace"):
+        dls.AsyncDispatch(":memory:", namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"backend": "curio"}, "asyncio or trio"),
+        ({"sync": "maybe"}, "normal, or full"),
+        ({"retention": -1}, "0 or more"),
+        ({"retention": float("inf")}, "no infinity"),
+        ({"retention": float("nan")}, "seconds"),
+        ({"payload_limit": 0}, "bytes"),
+        ({"memory_limit": 1.5}, "bytes"),
+        ({"lease": 0}, "above 0"),
+        ({"connect_timeout": float("nan")}, "finite"),
+        ({"storage": "s3://x"}, "leave it out"),
+        ({"token": "x"}, "leave them out"),
+        ({"address": ""}, "empty address"),
+        ({"address": "a\0b"}, "address"),
+        ({"address": "tcp://host:1"}, "not served"),
+    ],
+)
+def test_wrong_arguments_of_a_plane(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        dls.Dispatch(**{"address": ":memory:", **options})
+
+
+def test_a_value_above_the_limit(address: str, backend: str) -> None:
+    with dls.Dispatch(address, backend=backend, payload_limit=1000) as q:
+        body = dls.udf(same)
+        with pytest.raises(dls.PayloadTooLarge, match=r"(?s)payload limit of 1000.*pass its path or key"):
+            body.submit("x" * 1000)
+        fits = body.submit("x" * 900)
+        grows = body.submit("x" * 900, 2)
+        dls.run_worker(q, drain=True)
+        assert len(q.result(fits)) == 900
+        with pytest.raises(dls.InvocationFailed, match="payload limit of 1000"):
+            q.result(grows)
+
+
+def same(text: str, times: int = 1) -> str:
+    return text * times
+
+
+@dls.udf(retries=5, retry_delay=0.001)
+def unsupported() -> object:
+    return {"items": [object()]}
+
+
+def test_an_unsupported_result_fails_with_its_path_and_is_not_retried(q: dls.Dispatch) -> None:
+    inv = unsupported.submit()
+    dls.run_worker(q, once=True)
+    with pytest.raises(dls.InvocationFailed, match=r"the result\['items'\]\[0\]") as failed:
+        q.result(inv)
+    assert failed.value.attempt == 1
+
+
+@dls.udf
+def odd_text() -> None:
+    raise ValueError("a path that is not UTF-8: \udcff")
+
+
+@dls.udf
+def system_exit() -> None:
+    raise SystemExit(3)
+
+
+@dls.udf
+async def async_exit() -> None:
+    raise SystemExit(4)
+
+
+@dls.udf
+async def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@dls.udf
+async def group() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fail, "the real error")
+
+
+async def fail(text: str) -> None:
+    raise LookupError(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (odd_text, "not UTF-8"),
+        (system_exit, "SystemExit"),
+        (async_exit, "SystemExit"),
+        (interrupt, "KeyboardInterrupt"),
+        (group, "the real error"),
+    ],
+)
+def test_whatever_a_body_raises_fails_it_and_never_the_worker(
+    q: dls.Dispatch, body: dls.UDF[[], None], says: str
+) -> None:
+    bad, good = body.submit(), f.submit(7)
+    assert dls.run_worker(q, drain=True) == 2
+    with pytest.raises(dls.InvocationFailed) as failed:
+        q.result(bad)
+    assert says in str(failed.value).splitlines()[0]
+    assert "unhandled errors" not in str(failed.value).splitlines()[0]
+    assert q.result(good) == 7
+    assert q.result(f.submit(1)) if dls.run_worker(q, once=True) else True
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_depth": 2**70},
+        {"seed": 2**70},
+        {"description": "\ud800"},
+        {"template": {"a": object()}},
+        {"max_depth": 0},
+        {"max_depth": True},
+        {"on_full": "explode"},
+        {"rate_limit": "many"},
+        {"deadline_cutoff_s": 0},
+        {"max_running": 0},
+        {"max_bytes": -1},
+        {"retention": float("inf")},
+        {"temperature": -1},
+        {"kind": "random"},
+        {"elasticity": "pool-with-threshold"},
+        {"min": 1},
+        {"min": 3, "max": 2, "elasticity": "fixed"},
+    ],
+)
+def test_settings_that_can_not_be(q: dls.Dispatch, settings: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)) as wrong:
+        q.queues.add("x", **settings)
+    assert next(iter(settings)) in str(wrong.value)
+    assert [queue.name for queue in q.queues.ls()] == ["default"]
+    if "kind" not in settings and "elasticity" not in settings:
+        with pytest.raises((ValueError, TypeError, dls.Conflict)):
+            q.queues.patch("default", **settings)
+    inv = f.submit()
+    dls.run_worker(q, once=True)
+    assert q.result(inv) == 1
+
+
+@pytest.mark.parametrize("name", ["Upper", "", "-x", "a_b", "a b", "é", "x\n"])
+def test_a_queue_name_that_can_not_be(q: dls.Dispatch, name: str) -> None:
+    with pytest.raises(ValueError, match="lower-case letters, digits and hyphens"):
+        q.queues.add(name)
+    with pytest.raises(ValueError, match="lower-case"):
+        dls.run_worker(q, queues=[name])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 10**400])
+def test_pruning_takes_seconds(q: dls.Dispatch, value: float) -> None:
+    with pytest.raises(ValueError, match="older_than"):
+        q.jobs.prune(value)
+    assert q.jobs.prune(1e15) == 0
+
+
+@pytest.mark.parametrize(
+    "filters", [{"limit": 0}, {"limit": 201}, {"offset": -1}, {"offset": 2**64}, {"state": "done"}]
+)
+def test_listing_takes_what_exists(q: dls.Dispatch, filters: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(filters))):
+        q.jobs.list(**filters)
+
+
+# files
+
+
+def test_a_file_that_is_no_store(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, not a database. " * 100)
+    with pytest.raises(dls.StoreCorrupt, match=r"notes\.txt"):
+        dls.Dispatch(path, backend=backend).jobs.list()
+    assert path.read_text().startswith("these are my notes")
+
+
+@pytest.mark.anyio
+async def test_the_real_error_is_raised_not_a_group(tmp_path: Path, anyio_backend: Any) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes, not a database. " * 100)
+    with pytest.raises(dls.StoreCorrupt):
+        async with dls.AsyncDispatch(path):
+            pass
+    with dls.Dispatch(":memory:") as q:  # the one that failed is not the default plane
+        assert q.get(f.submit())
+
+
+def test_a_damaged_file_says_so(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "plane.db"
+    with dls.Dispatch(path, backend=backend):
+        inv = f.submit()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    data = bytearray(path.read_bytes())
+    good = bytes(data)
+    data[100:4096] = b"\xff" * 3996
+    path.write_bytes(data)
+    with pytest.raises(dls.StoreError):
+        dls.Dispatch(path, backend=backend).jobs.list()
+    path.write_bytes(good)  # from the backup
+    with dls.Dispatch(path, backend=backend) as q:
+        assert q.get(inv).state == "queued"
+
+
+def test_a_folder_is_no_store(tmp_path: Path, backend: str) -> None:
+    with pytest.raises(dls.StoreError):
+        dls.Dispatch(tmp_path, backend=backend).jobs.list()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(tmp_path: Path, backend: str) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(dls.StoreError, match="write"):
+        dls.Dispatch(tmp_path / "plane.db", backend=backend).jobs.list()
+
+
+def test_a_folder_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(dls.StoreError):
+        dls.Dispatch(tmp_path / "file" / "plane.db").jobs.list()
+    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "file"))
+    monkeypatch.delenv("LAKESHORE_URL", raising=False)
+    with pytest.raises(dls.StoreError, match="LAKESHORE_HOME"):
+        dls.Dispatch()
+
+
+def test_a_plane_that_did_not_open_is_not_the_default(tmp_path: Path) -> None:
+    with dls.Dispatch(":memory:") as q:
+        with pytest.raises(dls.StoreError), dls.Dispatch(tmp_path):
+            pass
+        assert q.get(f.submit())
+
+
+def test_a_second_process_is_told_who_holds_the_file(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "plane.db"
+    with dls.Dispatch(path, backend=backend) as q:
+        inv = f.submit(5)
+        out = python(
+            """
+            import sys
+            import lakeshore as dls
+            try:
+                dls.Dispatch(sys.argv[1]).jobs.list()
+            except dls.StoreLocked as error:
+                print(error.pid, error)
+            """,
+            tmp_path,
+            path,
+        )
+        assert out.startswith(str(os.getpid()))
+        assert "connect to it, or stop it first" in out
+        dls.run_worker(q, once=True)
+        assert q.result(inv) == 5
+
+
+# seen to go wrong
+
+
+def test_a_malformed_payload_fails_its_job_only(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "plane.db"
+    with dls.Dispatch(path, backend=backend):
+        bad, good = f.submit(11), f.submit(22)
+    with sqlite3.connect(path) as connection:
+        changed = 0
+        for id, data in connection.execute("SELECT id, call FROM invocations").fetchall():
+            damaged = data.replace(b"\x92\x91\x0b\x80", b"\x92\x91\xc1\x80")  # [[11], {}]
+            connection.execute("UPDATE invocations SET call = ? WHERE id = ?", (damaged, id))
+            changed += damaged != data
+    connection.close()
+    assert changed == 1
+    with dls.Dispatch(path, backend=backend) as q:
+        assert dls.run_worker(q, drain=True) == 2
+        with pytest.raises(dls.InvocationFailed, match="not a packed value"):
+            q.result(bad)
+        assert q.result(good) == 22
+
+
+@dls.udf(retries=20, retry_delay=0.02, retry_cap=0.02)
+def stubborn() -> None:
+    raise ValueError
+
+
+def test_a_failing_job_does_not_spin(q: dls.Dispatch) -> None:
+    inv = stubborn.submit()
+    others = f.submit_many(range(5))
+    with working(q), pytest.raises(dls.InvocationFailed):
+        q.result(inv, timeout=PATIENCE)
+    attempts = q.get(inv).attempts
+    assert len(attempts) == 21
+    assert all(q.get(other).attempts[0].started_at < attempts[2].started_at for other in others)
+
+
+@dls.udf(retries=1, retry_delay=0.001)
+def second_time():
+    yield dls.run.attempt
+    if dls.run.attempt == 1:
+        raise ValueError("of the first attempt")
+
+
+def test_the_stream_and_the_result_are_of_one_mind(q: dls.Dispatch) -> None:
+    inv = second_time.submit()
+    dls.run_worker(q, once=True)
+    assert [frame.value for frame in q.stream(inv)] == [1, 2]
+    assert q.result(inv) is None
+    assert q.get(inv).error is None
+
+
+def test_waiting_results_do_not_starve_a_claim(q: dls.Dispatch) -> None:
+    import threading
+
+    inv = f.submit(3)
+    got: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: got.append(q.result(inv, timeout=PATIENCE))) for _ in range(40)
+    ]
+    for thread in threads:
+        thread.start()
+    with working(q):
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert got == [3] * 40
