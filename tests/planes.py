@@ -1,5 +1,6 @@
 """What several tests of the public layer use."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -36,7 +37,7 @@ def elsewhere(call: Callable[..., T], *args: Any, **kwargs: Any) -> Iterator["Fu
         yield pool.submit(call, *args, **kwargs)
 
 
-def python(code: str, folder: Path, *args: object, timeout: float = 30) -> str:
+def python(code: str, folder: Path, *args: object, timeout: float = 30, **environment: str) -> str:
     """Run a script file in a process of its own; what it printed."""
     script = folder / f"script_{len(list(folder.glob('script_*')))}.py"
     script.write_text(textwrap.dedent(code))
@@ -46,6 +47,7 @@ def python(code: str, folder: Path, *args: object, timeout: float = 30) -> str:
         text=True,
         timeout=timeout,
         cwd=folder,
+        env={**os.environ, **environment},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from planes import python
 
 import lakeshore as dls
 
@@ -114,6 +115,29 @@ def test_a_restart_keeps_keys(tmp_path: Path, backend: str) -> None:
         assert f.submit(1, _key="done", _strict_key=True) == done
         with pytest.raises(dls.KeyConflict):
             f.submit(9, _key="queued", _strict_key=True)
+
+
+def test_equal_arguments_are_the_same_in_every_process(tmp_path: Path) -> None:
+    code = """
+        import sys, lakeshore as dls
+
+        @dls.udf(name="f")
+        def f(x):
+            pass
+
+        dls.Dispatch(sys.argv[1])
+        names = {"alpha", "beta", "gamma", "delta"}
+        one = f.submit({"names": names, "all": (frozenset(names), 1)}, _key="k", _strict_key=True)
+        two = f.submit({"all": (frozenset(names), 1), "names": names}, _key="k", _strict_key=True)
+        assert one == two
+        try:
+            f.submit({"names": names, "all": [frozenset(names), 1]}, _key="k", _strict_key=True)
+        except dls.KeyConflict:
+            print(one)
+        """
+    ids = {python(code, tmp_path, tmp_path / "plane.db", PYTHONHASHSEED=seed) for seed in "123"}
+    assert len(ids) == 1
+    assert ids != {""}
 
 
 def test_a_pruned_invocation_frees_its_key(q: dls.Dispatch) -> None:

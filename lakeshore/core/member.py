@@ -218,6 +218,9 @@ class Member(Actor):
         self._settling.discard(message.id)
         if message.following and self.hello.limit is not None:
             self._following = message.id
+        elif message.following and queue in self.queues:
+            self._ready[queue] = None  # ask it again: what it said of retries is out of date
+            self._fill()
         self._maybe_quiet()
 
     def _on_offer(self, message: Offer, queue: Queue) -> None:

@@ -318,8 +318,10 @@ class ThreadHost:
         self._ended = Latch()
         self._error: BaseException | None = None
         self._stop: Callable[[float], None]
-        thread = threading.Thread(target=self._run, args=(backend,), name="lakeshore plane", daemon=True)
-        thread.start()
+        self._thread = threading.Thread(
+            target=self._run, args=(backend,), name="lakeshore plane", daemon=True
+        )
+        self._thread.start()
         self._ready.wait()
         if self._error is not None:
             raise self._error
@@ -329,11 +331,14 @@ class ThreadHost:
         self._end(_DRAINING if timeout is None else max(0.0, timeout - 0.5))
         if threading.get_ident() != self.host.thread:
             self._ended.wait(timeout)
+            if self._ended.is_set:
+                self._thread.join()  # nothing is left for it to do
 
     async def aclose(self) -> None:
         """The same from a coroutine of another loop."""
         self._end(_DRAINING)
         await self._ended.awaited()
+        self._thread.join()  # nothing is left for it to do
 
     def _end(self, patience: float) -> None:
         try:

@@ -16,7 +16,7 @@ from lakeshore.core.plane import new_id
 from lakeshore.core.rows import Call
 from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
-from lakeshore.core.values import pack_call
+from lakeshore.core.values import pack, pack_call
 
 from .checks import finite, sound
 from .connection import error_of
@@ -68,8 +68,7 @@ class Submitter:
         function = udf.stored() if options.function.value else None
         digest = b""
         if key:
-            same = pack_call(*udf.bound(args, kwargs))  # f(1) and f(x=1) are the same call
-            digest = hashlib.blake2b(udf.name.encode() + b"\0" + same, digest_size=16).digest()
+            digest = _digest(udf.name, *udf.bound(args, kwargs))  # f(1) and f(x=1) are the same call
         running = CURRENT.get()
         parent = running.id if running is not None else None
         call = Call(options, packed, current_prefix(), key, parent)
@@ -141,6 +140,24 @@ class Submitter:
         if isinstance(when, bool) or not isinstance(when, int | float):
             raise TypeError(f"{name}={when!r}: pass seconds from now, a timedelta, or an aware datetime")
         return max(0.0, finite(name, when))
+
+
+def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The same for equal calls, in every process."""
+    same = pack([_ordered(list(args)), _ordered(kwargs)])
+    return hashlib.blake2b(name.encode() + b"\0" + same, digest_size=16).digest()
+
+
+def _ordered(value: Any) -> Any:
+    """A value with the parts that have no order in one order; of Python's own containers."""
+    kind = type(value)
+    if kind is dict:
+        return ["dict", sorted((pack(_ordered(key)), pack(_ordered(part))) for key, part in value.items())]
+    if kind is set or kind is frozenset:
+        return [kind.__name__, sorted(pack(_ordered(part)) for part in value)]
+    if kind is list or kind is tuple:
+        return [kind.__name__, [_ordered(part) for part in value]]
+    return value
 
 
 def split(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
