@@ -303,7 +303,7 @@ def test_drop_ends_a_stream() -> None:
     plane.settle()
     assert client.arrived(stream) == [(0, 1, 1)]
     queue = plane.head.spaces["default"].queues["default"]
-    assert queue._streams == {}
+    assert queue.streams.open == {}
 
 
 def test_a_reader_that_asks_during_the_terminal_commit_sees_all_frames_then_the_end() -> None:
@@ -350,7 +350,7 @@ def test_a_request_passed_on_to_the_archive_keeps_its_credit_and_its_drop() -> N
     client.close(stream, id)
     plane.settle()
     space = plane.head.spaces["default"]
-    assert space.archive._streams == space.queues["default"]._streams == {}
+    assert space.archive.streams.open == space.queues["default"].streams.open == {}
 
 
 def test_a_follow_dropped_while_the_archive_reads_opens_nothing() -> None:
@@ -370,7 +370,7 @@ def test_a_follow_dropped_while_the_archive_reads_opens_nothing() -> None:
             plane.settle()
     plane.store.hold_reads = False
     plane.settle()
-    assert plane.head.spaces["default"].archive._streams == {}
+    assert plane.head.spaces["default"].archive.streams.open == {}
 
 
 def test_an_invocation_followed_before_its_submit_is_handled() -> None:

@@ -235,7 +235,7 @@ def test_what_a_lost_worker_had_goes_to_one_that_is_idle() -> None:
     ids = [client.submit(), client.submit()]
     queue = plane.head.spaces["default"].queues["default"]
     assert [id in w.jobs for w, id in zip((first, second), ids, strict=True)] == [True, True]
-    assert next(iter(queue._hungry)) is member_of(plane, first)  # it is called first, and has left
+    assert next(iter(queue.handout.hungry)) is member_of(plane, first)  # it is called first, and has left
     first.link.cut()
     plane.settle()
     assert set(second.jobs) == set(ids)
@@ -250,7 +250,7 @@ def test_a_worker_that_cannot_is_not_the_only_one_called() -> None:
         id = client.submit("f")
         assert id in able.jobs
         able.finish(id)
-        if queue._unresolved and next(iter(queue._hungry)) is member_of(plane, blind):
+        if queue.handout.unresolved and next(iter(queue.handout.hungry)) is member_of(plane, blind):
             break
     else:
         pytest.fail("the order of calls never came about")
@@ -362,7 +362,7 @@ def test_a_draining_worker_is_told_when_the_retry_it_waited_for_is_gone(what: st
         worker.link.hold = True
         member = member_of(plane, worker)
         queue = plane.head.spaces["default"].queues["q"]
-        queue._hungry = {member_of(plane, hungry): None, member: None}
+        queue.handout.hungry = {member_of(plane, hungry): None, member: None}
         plane.advance(50)
         assert id in hungry.jobs
     plane.settle()
@@ -504,7 +504,7 @@ def test_a_thousand_stuck_entries_and_a_worker_that_only_looks_in() -> None:
     plane.settle()
     queue = plane.head.spaces["default"].queues["default"]
     while any(queue.backlog.is_claimable(e) for e in queue.backlog):
-        plane.head.spaces["default"].queues["default"]._hungry.clear()
+        plane.head.spaces["default"].queues["default"].handout.hungry.clear()
         plane.engine.tell(member_of(plane, blind), m.Kept(b"", 0))
         break
     guest = plane.worker(unknown=["f"])

@@ -24,8 +24,8 @@ def sizes(plane: HandPlane, clients, workers) -> dict[str, int]:
         "tickets": sum(len(queue.intake._tickets) + len(queue.intake._numbers) for queue in queues),
         "reserved": sum(len(queue.intake._reserved) + queue.intake._promised for queue in queues),
         "bytes": sum(queue.backlog.bytes + queue.backlog.retrying for queue in queues),
-        "streams": sum(len(queue._streams) for queue in queues) + len(space.archive._streams),
-        "topic streams": len(space.topics._streams),
+        "streams": sum(len(queue.streams.open) for queue in queues) + len(space.archive.streams.open),
+        "topic streams": len(space.topics.streams.open),
         "grants": sum(len(member.grants) + len(member._pending) for member in space.members.values()),
         "settling": sum(len(member._settling) for member in space.members.values()),
         "waiting": sum(len(c.client._waiting) + len(c.client._parked) for c in clients),
@@ -46,7 +46,7 @@ def heaps(plane: HandPlane) -> dict[str, int]:
             for name, heap in (
                 ("ready", queue.backlog._ready_heap),
                 ("expiry", queue.backlog._expiry_heap),
-                ("backstops", queue._backstops),
+                ("backstops", queue.reports.backstops),
             )
         },
     }

@@ -61,6 +61,7 @@ def test_the_record(q: dls.Dispatch) -> None:
     assert q.result(inv) == f"{inv} default default 5"
     job = q.get(inv)
     assert [(a.number, a.outcome) for a in job.attempts] == [(1, "failed"), (2, "succeeded")]
+    assert {type(attempt.outcome) for attempt in job.attempts} == {str}
     assert job.attempts[0].reason == "builtins.ValueError: attempt 1"
     assert job.worker == job.attempts[1].worker
     assert job.worker_pid == os.getpid()

@@ -29,8 +29,8 @@ ROWS = [
 CORE = {  # group: the modules (or folders) of lakeshore/core in it
     "pure": "__init__ admission arrays elasticity errors extensions failures framing ids messages orders ports"
     " records retry rows running settings states values",
-    "actors": "actor archive backlog bodies client controller engine entry head intake journal member notes peer"
-    " queue space topics worker",
+    "actors": "actor archive backlog bodies client controller engine entry handout head inquiries intake journal"
+    " kills member notes peer queue reports space topics worker",
     "plane": "backend plane",
 }
 TOP = {  # group: the modules and folders directly in lakeshore, besides core

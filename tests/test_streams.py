@@ -218,7 +218,7 @@ def test_many_readers_of_one(q: dls.Dispatch) -> None:
 def _followers(q: Any) -> int:
     host = q.host()
     space = host.plane.head.space(q.namespace)
-    return sum(len(owner._streams) for owner in (*space.queues.values(), space.archive))
+    return sum(len(owner.streams.open) for owner in (*space.queues.values(), space.archive))
 
 
 def test_a_stream_that_was_closed_or_dropped_is_forgotten(q: dls.Dispatch) -> None:

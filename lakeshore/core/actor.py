@@ -38,7 +38,7 @@ class Actor:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.due = NEVER
-        self.handlers: dict[type, Callable[[Any, Any], None]] = {Read: self._read}
+        self.handlers: dict[type, Callable[[Any, Any], object]] = {Read: self._read}
 
     def flush(self) -> None:
         """Put the rows of what changed since the last commit began."""

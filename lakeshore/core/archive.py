@@ -12,10 +12,10 @@ from .entry import outcome_of
 from .errors import Expired, NotFound
 from .ids import first_at, milliseconds, text_of
 from .intake import refusal
-from .journal import Journal, Stored
+from .journal import Journal, Streams
+from .kills import already_ended
 from .messages import (
     Answer,
-    Credit,
     Described,
     Drop,
     Follow,
@@ -29,7 +29,7 @@ from .messages import (
 )
 from .notes import Again, Note
 from .ports import Outlet
-from .queue import Queue, already_ended
+from .queue import Queue
 from .rows import (
     GetBlob,
     GetExtent,
@@ -67,7 +67,7 @@ class Archive(Actor):
     def __init__(self, engine: Engine, space: Space, retention: float) -> None:
         super().__init__(engine)
         self.space, self.retention = space, retention
-        self._streams: dict[tuple[int, int], Journal] = {}
+        self.streams = Streams(self)
         self._by_hand: deque[tuple[PruneJobs, Outlet]] = deque()
         self._round: tuple[PruneJobs, Outlet] | None = None  # for whom this round of pruning is
         self._count = 0
@@ -79,9 +79,7 @@ class Archive(Actor):
             Kill: self._on_kill,
             Retry: self._on_retry,
             Follow: self._on_follow,
-            Credit: self._on_credit,
-            Drop: self._on_drop,
-            Stored: self._on_stored,
+            Drop: self.streams.drop,
             ListJobs: self._on_list,
             PruneJobs: self._on_prune,
             Step: self._on_step,
@@ -205,23 +203,9 @@ class Archive(Actor):
             )
             journal.ended = True
             journal.end = outcome_of(row, 0, None)
-            self._streams[id(peer), message.req] = journal
-            journal.follow(peer, message.req, message.since, message.credit)
+            self.streams.follow(journal, message, peer)
 
         self._row(message, peer, with_row)
-
-    def _on_credit(self, message: Credit, peer: Any) -> None:
-        journal = self._streams.get((id(peer), message.req))
-        if journal is not None:
-            journal.credit(peer, message.req, message.frames)
-
-    def _on_drop(self, message: Drop, peer: Any) -> None:
-        journal = self._streams.pop((id(peer), message.req), None)
-        if journal is not None:
-            journal.drop(peer, message.req)
-
-    def _on_stored(self, message: Stored, sender: Any) -> None:
-        message.journal.stored(message.row)
 
     # lists
 

@@ -288,7 +288,7 @@ class Intake:
                 f"queue {queue.name!r} takes {rule.rate_limit:g} submits a second: try again in {wait:.2f} s"
             )
             return QueueFull(text, retry_after=wait)
-        wait = queue.seconds_per_job()
+        wait = queue.reports.seconds_per_job()
         hint = f"in about {wait:.1f} s" if wait is not None else "later"
         text = (
             f"queue {queue.name!r} is full ({why} {getattr(rule, why)}, {len(queue.backlog)} queued): try "

@@ -14,7 +14,17 @@ from msgspec import Struct
 
 from .actor import Actor
 from .engine import store_failed
-from .messages import Chunk, Outcome, Refusal, StreamEnd, StreamGap
+from .messages import (
+    Chunk,
+    Credit,
+    Drop,
+    Follow,
+    FollowTopic,
+    Outcome,
+    Refusal,
+    StreamEnd,
+    StreamGap,
+)
 from .ports import Outlet
 from .rows import ChunkRow, GetChunks, Trim
 
@@ -211,3 +221,33 @@ class Journal:
             self.bytes -= size
             self.first_seq = end
         self.host.engine.batch.trim(Trim(self.namespace, self.owner, self.first_seq))
+
+
+class Streams:
+    """The open streams of one actor's journals, by who reads them; runs in the actor's turns."""
+
+    def __init__(self, host: Actor) -> None:
+        self.open: dict[tuple[int, int], Journal] = {}
+        host.handlers |= {Credit: self.credit, Stored: self.stored}
+
+    def follow(self, journal: Journal, message: Follow | FollowTopic, peer: Outlet) -> None:
+        """A peer opens a stream."""
+        self.open[id(peer), message.req] = journal
+        journal.follow(peer, message.req, message.since, message.credit)
+
+    def credit(self, message: Credit, peer: Outlet) -> None:
+        """It has read some."""
+        journal = self.open.get((id(peer), message.req))
+        if journal is not None:
+            journal.credit(peer, message.req, message.frames)
+
+    def drop(self, message: Drop, peer: Outlet) -> bool:
+        """It has enough; whether there was such a stream."""
+        journal = self.open.pop((id(peer), message.req), None)
+        if journal is not None:
+            journal.drop(peer, message.req)
+        return journal is not None
+
+    def stored(self, message: Stored, sender: object) -> None:
+        """A chunk or an end is on disk."""
+        message.journal.stored(message.row)

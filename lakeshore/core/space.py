@@ -272,7 +272,7 @@ class Space(Actor):
                 self.engine.emit(peer, Answer(message.req, sum(counts)))
 
         for queue in queues:
-            queue.cancel_all(one, "killed by bulk-cancel")
+            queue.kills.cancel_all(one, "killed by bulk-cancel")
 
     # removing
 
@@ -304,7 +304,7 @@ class Space(Actor):
             queue.removing = True
             self.queues.pop(queue.name, None)
             queue.changed()
-            queue.cancel_all(lambda count: self._removed(queue), "its queue was removed")
+            queue.kills.cancel_all(lambda count: self._removed(queue), "its queue was removed")
 
     def _removed(self, queue: Queue) -> None:
         self._store(queue.row(removed=True))

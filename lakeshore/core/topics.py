@@ -10,8 +10,8 @@ from .actor import Actor
 from .engine import Engine
 from .errors import Conflict, NotFound, StoreFailed
 from .intake import refusal
-from .journal import Journal, Stored
-from .messages import Answer, CloseTopic, Credit, Drop, FollowTopic, ListTopics, Post, RemoveTopic
+from .journal import Journal, Streams
+from .messages import Answer, CloseTopic, Drop, FollowTopic, ListTopics, Post, RemoveTopic
 from .rows import TopicRow
 from .values import pack_prepared_frames
 
@@ -53,16 +53,14 @@ class Topics(Actor):
         self.space, self.journal_bytes = space, journal_bytes
         self.topics: dict[str, Topic] = {}
         self._dirty: dict[bytes, Topic] = {}
-        self._streams: dict[tuple[int, int], Journal] = {}
+        self.streams = Streams(self)
         self.handlers |= {
             Post: self._on_post,
             CloseTopic: self._on_close,
             FollowTopic: self._on_follow,
             ListTopics: self._on_list,
             RemoveTopic: self._on_remove,
-            Credit: self._on_credit,
-            Drop: self._on_drop,
-            Stored: self._on_stored,
+            Drop: self.streams.drop,
         }
 
     def restore(self, row: TopicRow) -> None:
@@ -135,8 +133,7 @@ class Topics(Actor):
 
     def _on_follow(self, message: FollowTopic, peer: Any) -> None:
         journal = self._open(message.name).journal
-        self._streams[id(peer), message.req] = journal
-        journal.follow(peer, message.req, message.since, message.credit)
+        self.streams.follow(journal, message, peer)
 
     def _on_list(self, message: ListTopics, peer: Any) -> None:
         rows = [
@@ -159,16 +156,3 @@ class Topics(Actor):
         self._touch(topic)
         topic.journal.finish(None)
         self.engine.emit(peer, Answer(message.req))
-
-    def _on_credit(self, message: Credit, peer: Any) -> None:
-        journal = self._streams.get((id(peer), message.req))
-        if journal is not None:
-            journal.credit(peer, message.req, message.frames)
-
-    def _on_drop(self, message: Drop, peer: Any) -> None:
-        journal = self._streams.pop((id(peer), message.req), None)
-        if journal is not None:
-            journal.drop(peer, message.req)
-
-    def _on_stored(self, message: Stored, sender: Any) -> None:
-        message.journal.stored(message.row)

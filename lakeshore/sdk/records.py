@@ -161,7 +161,7 @@ def _attempt(stored: StoredAttempt) -> Attempt:
         stored.pid,
         _at(stored.started_at),
         moment(stored.ended_at),
-        stored.outcome,
+        None if stored.outcome is None else str(stored.outcome),
         stored.reason,
     )
 

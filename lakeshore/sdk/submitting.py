@@ -150,7 +150,7 @@ def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 def _ordered(value: Any) -> Any:
     """A value with the parts that have no order in one order; of Python's own containers."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind is dict:
         return ["dict", sorted((pack(_ordered(key)), pack(_ordered(part))) for key, part in value.items())]
     if kind is set or kind is frozenset:

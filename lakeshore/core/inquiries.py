@@ -1,0 +1,123 @@
+"""What clients ask about one live invocation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .actor import Mail
+from .entry import Entry
+from .errors import Conflict
+from .ids import text_of
+from .intake import refusal
+from .messages import Answer, Described, Drop, Follow, Get, Retry, Wait, Why
+from .states import HANDS_OUT, State
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+
+class Inquiries:
+    """The desk of one queue; runs in its turns."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.engine = queue, queue.engine
+        queue.handlers |= {
+            Wait: self.on_wait,
+            Get: self.on_get,
+            Why: self.on_why,
+            Retry: self.on_retry,
+            Follow: self.on_follow,
+            Drop: self.on_drop,
+        }
+
+    def live(self, message: Any, peer: Any) -> Entry | None:
+        """The entry a question is about; None: the archive was told to answer."""
+        entry = self.queue.space.live.get(message.id)
+        if entry is None:  # it ended and left memory while the question was in the mail
+            peer.pass_on(message, self.queue.space.archive)
+        return entry
+
+    def on_wait(self, message: Wait, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        if entry.state.terminal:
+            self.engine.emit(peer, entry.outcome(message.req))
+        elif entry.waiters is None:
+            entry.waiters = [(peer, message.req)]
+        else:
+            entry.waiters.append((peer, message.req))
+
+    def on_get(self, message: Get, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        row = entry.row(self.queue.space.name, self.queue.id)
+        self.engine.emit(peer, Described(message.req, ((row, self.queue.name),)))
+
+    def on_why(self, message: Why, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        self.engine.emit(peer, Answer(message.req, self._reasons(entry)))
+
+    def _reasons(self, entry: Entry) -> list[str]:
+        queue = self.queue
+        if entry.state is State.RUNNING:
+            return [f"attempt {entry.attempt} is running"]
+        if entry.state.terminal:
+            return [f"it is {entry.state}"]
+        reasons: list[str] = []
+        if entry.error is not None:
+            reasons.append(f"attempt {entry.attempt} failed: {entry.error.headline}")
+        if queue.state not in HANDS_OUT:
+            reasons.append(f"queue {queue.name!r} is {queue.state} and hands out nothing")
+        if entry.ready_at > self.engine.now:
+            what = "its retry delay" if entry.retrying else "its delay"
+            reasons.append(f"{what} ends in {entry.ready_at - self.engine.now:.1f} s")
+        elif queue.backlog.is_stuck(entry):
+            name = entry.call.options.function.name
+            reasons.append(f"no live worker can find the function {name}: start one that can import it")
+        limit = queue.settings.admission.max_running
+        if limit is not None and len(queue.running) >= limit:
+            reasons.append(
+                f"{len(queue.running)} of queue {queue.name!r} are running, max_running is {limit}"
+            )
+        if not queue.members:
+            reasons.append(f"no worker serves queue {queue.name!r}: start one with run_worker")
+        elif not reasons:
+            reasons.append(f"all {len(queue.members)} workers are busy, {len(queue.backlog)} are queued")
+        return reasons
+
+    def on_retry(self, message: Retry, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        if entry.state.terminal:  # its row is on the way to the disk: ask again after that
+            self.engine.emit(Mail(self.queue.space.archive, peer), message)
+            return
+        error = Conflict(
+            f"{text_of(message.id)} is {entry.state}: only what has ended can be retried; "
+            "kill it first, or wait"
+        )
+        self.engine.emit(peer, refusal(message.req, error))
+
+    def on_follow(self, message: Follow, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        journal = entry.journal
+        if journal is None:
+            journal = entry.journal = self.queue.new_journal(entry)
+            if entry.state.terminal:
+                journal.finish(entry.end())
+        self.queue.streams.follow(journal, message, peer)
+
+    def on_drop(self, message: Drop, peer: Any) -> None:
+        if self.queue.streams.drop(message, peer):
+            return
+        entry = self.queue.space.live.get(message.id) if message.id else None
+        if entry is not None and entry.waiters:
+            entry.waiters = [w for w in entry.waiters if w != (peer, message.req)] or None
+            return
+        self.queue.intake.drop(message, peer)

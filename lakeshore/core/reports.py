@@ -1,0 +1,143 @@
+"""What workers report of the bodies they run for a queue. Only the current attempt is heard."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .actor import NEVER
+from .entry import Entry
+from .messages import Began, Ended, EndedAck, Frames, FramesAck, GaveBack, Stop
+from .notes import Offer, Returned, Settled
+from .states import Move, State, step
+
+if TYPE_CHECKING:
+    from .member import Member
+    from .queue import Queue
+
+CLEANUP = 5.0  # seconds a cancelled body may go on for
+BACKSTOP = CLEANUP + 5.0  # seconds after a timeout until the head stops waiting for the worker
+_SLACK = 1000  # what the heap of backstops may hold beside what runs
+
+_MOVES = {"succeed": Move.SUCCEED, "fail": Move.FAIL, "kill": Move.KILL, "expire": Move.EXPIRE}
+
+
+class Reports:
+    """The ear of one queue; runs in its turns."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.engine = queue, queue.engine
+        self.backstops: list[tuple[float, bytes, int]] = []
+        self._ends: deque[float] = deque(maxlen=32)  # when the newest bodies ended
+        queue.handlers |= {
+            Ended: self.on_ended,
+            Frames: self.on_frames,
+            Began: self.on_began,
+            GaveBack: self.on_gave_back,
+            Returned: self.on_returned,
+        }
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do."""
+        return self.backstops[0][0] if self.backstops else NEVER
+
+    def tick(self) -> None:
+        """End what ran past its timeout without a word from its worker."""
+        while self.backstops and self.backstops[0][0] <= self.engine.now:
+            _, id, attempt = heapq.heappop(self.backstops)
+            entry = self.queue.running.get(id)
+            if entry is not None and entry.attempt == attempt:
+                reason = "it ran longer than its timeout and its worker did not report its end"
+                self.queue.end(entry, Move.EXPIRE, "timeout", reason=reason)
+
+    def seconds_per_job(self) -> float | None:
+        """How often a place came free lately, in seconds, or None where nothing is known."""
+        if len(self._ends) < 2:
+            return None
+        return max((self._ends[-1] - self._ends[0]) / (len(self._ends) - 1), 0.001)
+
+    def _current(self, id: bytes, attempt: int, member: Member) -> Entry | None:
+        entry = self.queue.running.get(id)
+        if entry is None or entry.attempt != attempt or entry.member is not member:
+            member.stale += 1
+            self.engine.emit(member.wire, Stop(id, attempt, "stale"))
+            return None
+        return entry
+
+    def on_ended(self, message: Ended, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            if member.hello.quiet:
+                self.engine.tell(member, Settled(message.id), self.queue)
+            return
+        self._ends.append(self.engine.now)
+        move, options = message.move, entry.call.options
+        retry = move == "fail" and message.retryable and entry.retries < options.retries
+        if retry and self.queue.removing:
+            self.queue.end(entry, Move.KILL, "failed", error=message.error, reason="its queue was removed")
+        elif retry and entry.killers and not entry.killing:  # it would be queued, and is to be killed
+            self.queue.end(entry, Move.KILL, "failed", error=message.error, reason="killed")
+        elif retry and not entry.killing:
+            self.queue.retry_later(entry, message)
+        else:
+            state = step(entry.state, _MOVES[move])
+            self.queue.end(
+                entry,
+                _MOVES[move],
+                state,
+                error=message.error,
+                reason=message.reason,
+                result=message.result,
+            )
+        self.engine.emit(member.wire, EndedAck(message.id, message.attempt, entry.state))
+        if member.hello.quiet:
+            following = entry.state is State.QUEUED
+            self.engine.tell(member, Settled(message.id, following), self.queue)
+            if following and member.hello.limit is not None:
+                entry.pinned = member
+                if self.queue.backlog.is_claimable(entry):
+                    self.engine.tell(member, Offer(entry.id), self.queue)
+
+    def on_frames(self, message: Frames, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            return
+        journal = entry.journal
+        if journal is None:
+            journal = entry.journal = self.queue.new_journal(entry)
+        if not journal.append(message.attempt, message.index, message.count, message.data):
+            member.stale += 1  # a repeat, or a gap: the answer says what comes next
+        self.engine.emit(member.wire, FramesAck(message.id, message.attempt, journal.index))
+
+    def on_began(self, message: Began, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is not None and entry.call.options.timeout is not None:
+            when = self.engine.now + entry.call.options.timeout + BACKSTOP
+            heapq.heappush(self.backstops, (when, entry.id, entry.attempt))
+            if len(self.backstops) > 2 * len(self.queue.running) + _SLACK:  # most have ended before
+                self.backstops = sorted(b for b in self.backstops if b[1] in self.queue.running)
+            self.queue.call_at(when)
+
+    def on_gave_back(self, message: GaveBack, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            return
+        if message.unresolved:
+            self.queue.handout.cannot_resolve(entry, member)
+        if message.unresolved and not (entry.killing or entry.killers or self.queue.removing):
+            entry.attempts = entry.attempts[:-1]  # a worker that can't is not an attempt
+            stuck = self.queue.handout.nobody_resolves(entry)
+            self.queue.requeue(entry, Move.RELEASE, stuck=stuck)
+            if stuck:
+                self.queue.space.unresolvable(self.queue, entry, message.reason)
+        else:
+            self.queue.give_back(entry, message.reason, Move.RELEASE)
+        if member.hello.quiet:
+            self.engine.tell(member, Settled(message.id), self.queue)
+
+    def on_returned(self, message: Returned, member: Member) -> None:
+        entry = self.queue.running.get(message.id)
+        if entry is not None and entry.attempt == message.attempt and entry.member is member:
+            self.queue.give_back(entry, message.reason, Move.LOSE if message.lost else Move.RELEASE)
