@@ -115,7 +115,7 @@ class AsyncioBackend:
 
     def parker(self) -> Parker[Any]:
         """A future."""
-        return _AsyncioParker(self._loop.create_future())
+        return _AsyncioParker[Any](self._loop.create_future())
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""

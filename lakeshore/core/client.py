@@ -94,7 +94,7 @@ class Client:
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
-        handler = self._handlers.get(type(message))
+        handler = self._handlers.get(message.__class__)
         if handler is not None:
             handler(message)
         else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused, SubmitErrors
+from lakeshore.core.extensions.leaves import class_of
 from lakeshore.core.ids import text_of
 from lakeshore.core.messages import Accepted, Refusal, Submit
 from lakeshore.core.plane import new_id
@@ -150,7 +151,7 @@ def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 def _ordered(value: Any) -> Any:
     """A value with the parts that have no order in one order; of Python's own containers."""
-    kind: type[Any] = type(value)
+    kind = class_of(value)
     if kind is dict:
         return ["dict", sorted((pack(_ordered(key)), pack(_ordered(part))) for key, part in value.items())]
     if kind is set or kind is frozenset:
