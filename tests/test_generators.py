@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -47,12 +48,16 @@ class Counter:
     def __init__(self, count: int, size: int = 0, pause: Callable[[], Any] | None = None) -> None:
         self.count, self.size, self.pause = count, size, pause
         self.made = self.closed = 0
+        self.begun, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
 
     def value(self, number: int) -> Any:
         self.made += 1
         return bytes(self.size) if self.size else number
 
     def generator(self) -> Iterator[Any]:
+        self.begun.set()
+        self.gate.wait()
         try:
             for number in range(self.count):
                 yield self.value(number)
@@ -60,6 +65,8 @@ class Counter:
             self.closed += 1
 
     async def async_generator(self) -> AsyncIterator[Any]:
+        self.begun.set()
+        await anyio.to_thread.run_sync(self.gate.wait)
         try:
             for number in range(self.count):
                 yield self.value(number)
@@ -85,10 +92,13 @@ async def test_a_body_runs_ahead_of_commits_only_so_far(
     counter = Counter(3000 if size < 1 << 20 else 40, size)
     if kind == "pausing":
         counter.pause = anyio.lowlevel.checkpoint
+    counter.gate.clear()
     async with working() as q:
         await q.submit(_one)
         inv = await q.submit(counter.generator if kind == "generator" else counter.async_generator)
+        await anyio.to_thread.run_sync(counter.begun.wait)
         stores[0].hold = True
+        counter.gate.set()
         await quiet(counter)
         held = counter.made
         assert 0 < held <= 1024 if not size else held * size <= (4 << 20) + 2 * size + 262_144
