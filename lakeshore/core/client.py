@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,7 @@ class Client:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._count = 0
+        self.number = itertools.count(1).__next__  # of the next request; from any thread
         self._waiting: dict[int, Reply] = {}
         self._parked: dict[int, Submit | SubmitMany] = {}  # payloads that may have to be sent again
         self._gathered: dict[int, list[Accepted | Refusal]] = {}
@@ -51,11 +52,6 @@ class Client:
             StreamEnd: self._stream,
             StreamGap: self._stream,
         }
-
-    def number(self) -> int:
-        """A number for the next request."""
-        self._count += 1
-        return self._count
 
     def ask(self, message: Any, reply: Reply) -> None:
         """Send a request; `reply` is called once with the answer (a `Refusal` too)."""

@@ -199,10 +199,12 @@ class AsyncDispatch(Face):
 
     async def run(self, verb: Verb[T], timeout: float | None = None) -> T:
         """Carry out one verb."""
+        connection = self.connection()
+        message = verb.make(connection.number())
         if timeout is None:
-            return verb.read(await self.connection().call(verb.make, verb.id))
+            return verb.read(await connection.call(message, verb.id))
         with anyio.move_on_after(max(0.0, timeout)):
-            return verb.read(await self.connection().call(verb.make, verb.id))
+            return verb.read(await connection.call(message, verb.id))
         raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
 
     async def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> str:

@@ -29,12 +29,15 @@ def call_through(udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 def _value(face: Face, udf: UDF[..., Any], inv: str) -> Any:
     verb = result(inv)
-    return value_of(face.connection().call_blocking(verb.make, id=verb.id), udf.result_types)
+    connection = face.connection()
+    answer = connection.call_blocking(verb.make(connection.number()), id=verb.id)
+    return value_of(answer, udf.result_types)
 
 
 async def _awaited(face: Face, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     verb = result(await face.submit_async(udf, args, kwargs))
-    return value_of(await face.connection().call(verb.make, verb.id), udf.result_types)
+    connection = face.connection()
+    return value_of(await connection.call(verb.make(connection.number()), verb.id), udf.result_types)
 
 
 def _iterated(face: Face, udf: UDF[..., Any], inv: str) -> Generator[Any, None, Any]:

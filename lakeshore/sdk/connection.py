@@ -13,8 +13,6 @@ from lakeshore.core.intake import refusal
 from lakeshore.core.messages import Refusal
 from lakeshore.core.running import CURRENT
 
-Make = Callable[[int], Any]  # a request's number -> the request
-
 
 class Connection:
     """Asks over one client, which lives on the plane's loop.
@@ -26,6 +24,7 @@ class Connection:
 
     def __init__(self, client: Client, backend: Backend) -> None:
         self._client, self._backend = client, backend
+        self.number = client.number  # of the next request
         self._thread = threading.get_ident()
         self._ending = threading.Lock()
         self._lane: Lane[tuple[Callable[..., Any], tuple[Any, ...]]] = Lane(backend.post, _run)
@@ -35,24 +34,26 @@ class Connection:
         """Whether this is the plane's own loop thread."""
         return threading.get_ident() == self._thread
 
-    async def call(self, make: Make, id: bytes = b"") -> Any:
-        """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request."""
+    async def call(self, message: Any, id: bytes = b"") -> Any:
+        """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request.
+
+        `message` carries a fresh `number` as its `req`; `id` names the invocation it is about.
+        """
         if threading.get_ident() != self._thread:
-            return await self._call_across(make, id)
+            return await self._call_across(message, id)
         client = self._client
-        req = client.number()
         parker = self._backend.parker()
-        client.ask(make(req), parker.set)
+        client.ask(message, parker.set)
         try:
             answer = await parker.wait()
         except BaseException:
-            client.drop(req, id)
+            client.drop(message.req, id)
             raise
         if type(answer) is Refusal:
             raise error_of(answer)
         return answer
 
-    async def _call_across(self, make: Make, id: bytes) -> Any:
+    async def _call_across(self, message: Any, id: bytes) -> Any:
         backend = current_backend()
         parker = backend.parker()
 
@@ -62,18 +63,17 @@ class Connection:
             except RuntimeError:  # the asking loop has ended
                 return
 
-        asked = _Asked()
-        self.do(self._ask, make, reply, asked)
+        self.do(self._client.ask, message, reply)
         try:
             answer = await parker.wait()
         except BaseException:
-            self.do(self._withdraw, asked, id)
+            self.do(self._client.drop, message.req, id)
             raise
         if type(answer) is Refusal:
             raise error_of(answer)
         return answer
 
-    def call_blocking(self, make: Make, *, timeout: float | None = None, id: bytes = b"") -> Any:
+    def call_blocking(self, message: Any, *, timeout: float | None = None, id: bytes = b"") -> Any:
         """Ask and block this thread. TimeoutError withdraws the request.
 
         Raises: WouldDeadlock on the plane's loop thread and inside an asynchronous body.
@@ -87,15 +87,14 @@ class Connection:
             box.append(answer)
             done.release()
 
-        asked = _Asked()
-        self.do(self._ask, make, reply, asked)
+        self.do(self._client.ask, message, reply)
         try:
             arrived = done.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, _LONGEST)))
         except BaseException:
-            self.do(self._withdraw, asked, id)
+            self.do(self._client.drop, message.req, id)
             raise
         if not arrived:
-            self.do(self._withdraw, asked, id)
+            self.do(self._client.drop, message.req, id)
             raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
         answer = box[0]
         if type(answer) is Refusal:
@@ -145,24 +144,8 @@ class Connection:
             self._client.closed(refusal(0, PlaneClosed("the plane was closed: open it again to go on")))
             self._lane.drain()
 
-    def _ask(self, make: Make, reply: Callable[[Any], None], asked: _Asked) -> None:
-        asked.req = self._client.number()
-        self._client.ask(make(asked.req), reply)
-
-    def _withdraw(self, asked: _Asked, id: bytes) -> None:
-        self._client.drop(asked.req, id)
-
 
 _LONGEST = threading.TIMEOUT_MAX
-
-
-class _Asked:
-    """The number of a request that was asked from another thread."""
-
-    __slots__ = ("req",)
-
-    def __init__(self) -> None:
-        self.req = 0
 
 
 def _run(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:

@@ -188,7 +188,8 @@ class Dispatch(Face):
 
     def run(self, verb: Verb[T], timeout: float | None = None) -> T:
         """Carry out one verb."""
-        answer = self.connection().call_blocking(verb.make, timeout=timeout, id=verb.id)
+        connection = self.connection()
+        answer = connection.call_blocking(verb.make(connection.number()), timeout=timeout, id=verb.id)
         return verb.read(answer)
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> str:

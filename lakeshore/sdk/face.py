@@ -8,7 +8,6 @@ from typing import Any
 
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused
-from lakeshore.core.messages import Submit, SubmitMany
 from lakeshore.core.values import pack
 
 from .address import namespace_of, resolve
@@ -91,23 +90,23 @@ class Face:
         """Submit, blocking this thread until it is stored."""
         connection, submitter = self.connection(), self.submitter()
         connection.refuse_to_block()
-        message = submitter.submit(udf, args, kwargs)
-        return submitter.read(message, connection.call_blocking(_numbered(message)))
+        message = submitter.submit(udf, args, kwargs, connection.number())
+        return submitter.read(message, connection.call_blocking(message))
 
     async def submit_async(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, waiting until it is stored."""
-        submitter = self.submitter()
-        message = submitter.submit(udf, args, kwargs)
-        return submitter.read(message, await self.connection().call(_numbered(message)))
+        connection, submitter = self.connection(), self.submitter()
+        message = submitter.submit(udf, args, kwargs, connection.number())
+        return submitter.read(message, await connection.call(message))
 
     def submit_many_blocking(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
         """Submit many, blocking this thread."""
         connection, submitter = self.connection(), self.submitter()
         connection.refuse_to_block()
-        many = ManyResults()
+        many = ManyResults(connection.number())
         for part in many.parts(submitter, udf, items):
             try:
-                answer = connection.call_blocking(_numbered_many(part))
+                answer = connection.call_blocking(many.message(part))
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:
@@ -117,39 +116,12 @@ class Face:
     async def submit_many_async(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
         """Submit many, waiting for each part."""
         connection, submitter = self.connection(), self.submitter()
-        many = ManyResults()
+        many = ManyResults(connection.number())
         for part in many.parts(submitter, udf, items):
             try:
-                answer = await connection.call(_numbered_many(part))
+                answer = await connection.call(many.message(part))
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:
                 many.take(submitter, part, answer.results)
         return many.done()
-
-
-def _numbered(message: Submit) -> Any:
-    def make(req: int) -> Submit:
-        return Submit(
-            req,
-            message.id,
-            message.queue,
-            message.call,
-            message.priority,
-            message.digest,
-            message.strict,
-            message.delay,
-            message.deadline,
-            False,
-            False,
-            message.function,
-        )
-
-    return make
-
-
-def _numbered_many(part: list[tuple[int, Submit]]) -> Any:
-    def make(req: int) -> SubmitMany:
-        return SubmitMany(req, tuple(_numbered(message)(req) for _, message in part))
-
-    return make

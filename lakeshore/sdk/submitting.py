@@ -12,7 +12,7 @@ from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused, SubmitErrors
 from lakeshore.core.extensions.leaves import class_of
 from lakeshore.core.ids import text_of
-from lakeshore.core.messages import Accepted, Refusal, Submit
+from lakeshore.core.messages import Accepted, Refusal, Submit, SubmitMany
 from lakeshore.core.plane import new_id
 from lakeshore.core.rows import Call
 from lakeshore.core.running import CURRENT
@@ -46,8 +46,8 @@ class Submitter:
         self._durable, self._known = durable, known
         self._wall, self._limit = wall, payload_limit
 
-    def submit(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submit:
-        """The message of one call; its `req` is 0 still.
+    def submit(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], req: int) -> Submit:
+        """The message of one call, as request number `req`.
 
         Raises: TypeError, ValueError for what can't be submitted.
         """
@@ -74,7 +74,7 @@ class Submitter:
         parent = running.id if running is not None else None
         call = Call(options, packed, current_prefix(), key, parent)
         return Submit(
-            0,
+            req,
             new_id(),
             udf.queue or DEFAULT,
             call,
@@ -169,9 +169,10 @@ def split(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 class ManyResults:
-    """What became of the items of a submit_many."""
+    """What became of the items of a submit_many. Its parts go one after another, as request `req`."""
 
-    def __init__(self) -> None:
+    def __init__(self, req: int) -> None:
+        self._req = req
         self.ids: list[str | None] = []
         self.errors: dict[int, Exception] = {}
 
@@ -186,7 +187,7 @@ class ManyResults:
             self.ids.append(None)
             try:
                 args, kwargs = split(item)
-                message = submitter.submit(udf, args, kwargs)
+                message = submitter.submit(udf, args, kwargs, self._req)
             except Exception as error:
                 self.errors[index] = error
                 continue
@@ -198,6 +199,10 @@ class ManyResults:
             size += weight
         if part:
             yield part
+
+    def message(self, part: list[tuple[int, Submit]]) -> SubmitMany:
+        """The request that submits a part."""
+        return SubmitMany(self._req, tuple(message for _, message in part))
 
     def take(
         self, submitter: Submitter, part: list[tuple[int, Submit]], results: tuple[Accepted | Refusal, ...]
