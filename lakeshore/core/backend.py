@@ -154,13 +154,53 @@ class _TrioParker(Generic[T]):
 
 
 class _TrioTimed:
-    __slots__ = ("call",)
+    __slots__ = ("_timers", "call")
 
-    def __init__(self, call: Callable[[], None] | None) -> None:
-        self.call = call
+    def __init__(self, call: Callable[[], None], timers: _TrioTimers) -> None:
+        self.call: Callable[[], None] | None = call
+        self._timers = timers
 
     def cancel(self) -> None:
-        self.call = None
+        if self.call is not None:
+            self.call = None
+            self._timers.cancelled()
+
+
+class _TrioTimers:
+    """Timers by time. Cancelled ones go when they are due, or when they are the most."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, _TrioTimed]] = []
+        self._count = self._dead = 0
+
+    @property
+    def due(self) -> float:
+        """When the first is due."""
+        while self._heap and self._heap[0][2].call is None:
+            heapq.heappop(self._heap)
+            self._dead -= 1
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def add(self, when: float, call: Callable[[], None]) -> _TrioTimed:
+        self._count += 1
+        timed = _TrioTimed(call, self)
+        heapq.heappush(self._heap, (when, self._count, timed))
+        return timed
+
+    def ring(self, now: Callable[[], float]) -> None:
+        """Call those that are due."""
+        while self.due <= now():
+            timed = heapq.heappop(self._heap)[2]
+            call, timed.call = timed.call, None
+            if call is not None:
+                call()
+
+    def cancelled(self) -> None:
+        self._dead += 1
+        if self._dead > 64 + len(self._heap) // 2:
+            self._heap = [timer for timer in self._heap if timer[2].call is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0
 
 
 class TrioBackend:
@@ -176,8 +216,7 @@ class TrioBackend:
         self._now = trio.current_time
         self._token = token
         self._calls: deque[Callable[[], None]] = deque()
-        self._timers: list[tuple[float, int, _TrioTimed]] = []
-        self._count = 0
+        self._timers = _TrioTimers()
         self._idle: _TrioParker[None] | None = None
         self._asleep: _TrioParker[None] | None = None
         self._sleeps_until = float("inf")
@@ -206,9 +245,8 @@ class TrioBackend:
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """Called by the timer task."""
-        self._count += 1
-        when, timed = self.now() + seconds, _TrioTimed(call)
-        heapq.heappush(self._timers, (when, self._count, timed))
+        when = self.now() + seconds
+        timed = self._timers.add(when, call)
         if when < self._sleeps_until and self._asleep is not None:
             self._asleep.set(None)
             self._asleep = None
@@ -230,12 +268,8 @@ class TrioBackend:
 
     async def _keep_time(self) -> None:
         while True:
-            timers = self._timers
-            while timers and (timers[0][2].call is None or timers[0][0] <= self.now()):
-                call = heapq.heappop(timers)[2].call
-                if call is not None:
-                    call()
-            self._sleeps_until = timers[0][0] if timers else float("inf")
+            self._timers.ring(self.now)
+            self._sleeps_until = self._timers.due
             self._asleep = _TrioParker(self._trio)
             with self._trio.CancelScope(deadline=self._sleeps_until):
                 await self._asleep.wait()

@@ -6,7 +6,7 @@ journal carries its namespace and queue, so that one day a queue can be moved as
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, field
 
@@ -46,8 +46,12 @@ class Function(Struct, frozen=True, array_like=True):
     source: bytes = b""
 
 
-class Options(Struct, frozen=True, array_like=True):
-    """What a body asks for at every call; one object shared by all its invocations."""
+class Options(Struct, frozen=True, array_like=True, dict=True):
+    """What a body asks for at every call; one object shared by all its invocations.
+
+    Beside its fields, which are stored, it may hold the body object itself (`keep`), so that this
+    lives in its process for as long as an invocation of it is kept there.
+    """
 
     function: Function
     kind: str = "sync"
@@ -55,6 +59,10 @@ class Options(Struct, frozen=True, array_like=True):
     retries: int = 0
     retry_delay: float = 1.0
     retry_cap: float = 300.0
+
+    def keep(self, body: object) -> None:
+        """Hold a body object; this is never stored and never compared."""
+        cast(dict[str, object], self.__dict__)["body"] = body
 
 
 class Call(Struct, frozen=True, array_like=True, gc=False):

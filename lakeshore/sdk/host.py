@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import anyio
 
@@ -22,6 +22,7 @@ from lakeshore.transports.memory import memory_pair, thread_pair
 
 from .address import MEMORY
 from .connection import Connection
+from .udf import UDF
 
 log = logging.getLogger("lakeshore")
 
@@ -133,7 +134,8 @@ class Host:
         self.address, self.options = address, options
         self.durable = address != MEMORY
         self.pid = os.getpid()
-        self.known: dict[str, Any] = {}  # bodies submitted here, by local name
+        # bodies submitted here, by local name; kept alive by the `Options` of their invocations
+        self.known: WeakValueDictionary[str, UDF[..., Any]] = WeakValueDictionary()
         self.users = 0
         self.closed = False  # takes no new users, and ends or has ended
         self.owner: ThreadHost | None = None  # the thread it lives on, where that is its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
@@ -28,7 +29,7 @@ class Resolver:
         allow_pickle: whether bodies may come as pickles.
     """
 
-    def __init__(self, known: dict[str, Any], *, allow_pickle: bool) -> None:
+    def __init__(self, known: Mapping[str, UDF[..., Any]], *, allow_pickle: bool) -> None:
         self._known, self._allow_pickle = known, allow_pickle
         self._found: dict[tuple[str, bytes], Any] = {}
         self._warned: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,13 +35,18 @@ class Submitter:
 
     Args:
         durable: whether bodies must be found again by another process.
-        known: where bodies of this process are kept by their local name, for its workers.
+        known: where this process's workers find bodies by their local name.
         wall: seconds since 1970.
         payload_limit: bytes the packed arguments of one call may take.
     """
 
     def __init__(
-        self, *, durable: bool, known: dict[str, Any], wall: Callable[[], float], payload_limit: int
+        self,
+        *,
+        durable: bool,
+        known: MutableMapping[str, UDF[..., Any]],
+        wall: Callable[[], float],
+        payload_limit: int,
     ) -> None:
         self._durable, self._known = durable, known
         self._wall, self._limit = wall, payload_limit

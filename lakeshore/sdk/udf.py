@@ -236,6 +236,7 @@ class UDF(Generic[P, R]):
             options = self._options[key] = Options(
                 self._function(durable), self.kind, timeout, self.retries, self.retry_delay, self.retry_cap
             )
+            options.keep(self)
         return options
 
     def stored(self) -> FunctionRow | None:
@@ -383,22 +384,23 @@ def running_here() -> Any:
     return CURRENT.get()
 
 
-_wrapped: weakref.WeakKeyDictionary[Any, UDF[..., Any]] = weakref.WeakKeyDictionary()
+_wrapped: weakref.WeakKeyDictionary[Any, weakref.ref[UDF[..., Any]]] = weakref.WeakKeyDictionary()
 
 
 def as_udf(fn: Any) -> UDF[..., Any]:
-    """A udf as it is; a plain function wrapped, the same one each time."""
+    """A udf as it is; a plain function wrapped, in the same one while an invocation of it is kept."""
     if isinstance(fn, UDF):
         return fn  # pyright: ignore[reportUnknownVariableType]
     try:
-        found = _wrapped.get(fn)
-    except TypeError:
+        reference = _wrapped.get(fn)
+    except TypeError:  # it can't be hashed
         return UDF(fn)
+    found = reference() if reference is not None else None
     if found is None:
         found = UDF(fn)
         try:
-            _wrapped[fn] = found
-        except TypeError:
+            _wrapped[fn] = weakref.ref(found)
+        except TypeError:  # it can't be referred to weakly
             return found
     return found
 
