@@ -51,6 +51,17 @@ class Link(Protocol):
         ...
 
 
+class LinkEnd(Link, Protocol):
+    """A link's end that also hears: who listens sets both attributes before anything is sent.
+
+    `receive` is called with each message, on this end's loop; `closed` once, when the other end has
+    closed, after every message it had sent. An end that closes itself hears nothing more.
+    """
+
+    receive: Callable[[Any], None]
+    closed: Callable[[], None]
+
+
 class Outlet(Protocol):
     """Where an effect goes once its commit is done."""
 

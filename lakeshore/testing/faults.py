@@ -141,9 +141,12 @@ class FaultyLink:
         return delivered
 
     def close(self) -> None:
-        """An orderly end: what was sent arrives first."""
+        """An orderly end: what was sent arrives first, then the other end is told."""
         self.deliver()
-        self.cut()
+        if self._open:
+            other = self._other
+            self._open = other._open = False
+            other.closed()
 
     def cut(self) -> None:
         """Break the link: held messages of both directions are lost, both ends are told."""

@@ -13,8 +13,6 @@ Post = Callable[[Callable[[], None]], Any]
 class MemoryLink:
     """One end. Set `receive` and `closed` before anything is sent to it."""
 
-    __slots__ = ("_open", "_other", "closed", "receive")
-
     def __init__(self) -> None:
         self._other: MemoryLink
         self._open = True
@@ -50,8 +48,6 @@ _CLOSE = _Close()
 
 class ThreadLink:
     """One end of a link between two loops; each end calls back on its own loop only."""
-
-    __slots__ = ("_lane", "_open", "closed", "receive")
 
     def __init__(self) -> None:
         self._lane: Lane[Any]

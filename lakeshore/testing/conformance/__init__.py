@@ -3,6 +3,7 @@
 Needs pytest, and the plugin that comes with anyio.
 """
 
+from .link import LinkConformance
 from .store import StoreConformance
 
-__all__ = ["StoreConformance"]
+__all__ = ["LinkConformance", "StoreConformance"]
