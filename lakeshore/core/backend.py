@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,8 +25,8 @@ class Parker(Protocol[T]):
         """End the wait. A second time, or after a cancel, it does nothing."""
         ...
 
-    async def wait(self) -> T:
-        """Wait for the value. Cancelling is fine."""
+    def wait(self) -> Awaitable[T]:
+        """To be awaited, once: the value. Cancelling is fine."""
         ...
 
 
@@ -78,8 +78,8 @@ class _AsyncioParker(Generic[T]):
         if not self._future.done():
             self._future.set_result(value)
 
-    async def wait(self) -> Any:
-        return await self._future
+    def wait(self) -> Any:
+        return self._future
 
 
 class AsyncioBackend:
@@ -92,6 +92,7 @@ class AsyncioBackend:
 
         self._loop = asyncio.get_running_loop()
         self._forever = asyncio.Event
+        self._future: Callable[..., Any] = asyncio.Future
         # callbacks see neither the thread nor the body they were posted from, and anyio knows the loop
         self._context = copy_context()
         self._context.run(current_async_library_cvar.set, "asyncio")
@@ -115,7 +116,7 @@ class AsyncioBackend:
 
     def parker(self) -> Parker[Any]:
         """A future."""
-        return _AsyncioParker[Any](self._loop.create_future())
+        return _AsyncioParker[Any](self._future(loop=self._loop))
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""

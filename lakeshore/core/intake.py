@@ -70,7 +70,9 @@ class Intake:
 
     def configure(self) -> None:
         """Take up the queue's settings, new or changed."""
-        rate = self.queue.settings.admission.rate_limit
+        rule = self.queue.settings.admission
+        rate = rule.rate_limit
+        self._limited = not (rule.max_depth is rule.max_bytes is rate is None)
         if rate != self._rate:
             self._rate = rate
             self._bucket = TokenBucket(rate) if rate is not None else None
@@ -233,7 +235,7 @@ class Intake:
         if error is None and message.id in queue.space.live:
             error = Conflict(f"{text_of(message.id)} is submitted already: each submit makes its own id")
         reserved = message.ticket and self._redeem(_key(peer, message))
-        if error is None and not reserved:
+        if error is None and not reserved and self._limited:
             size, rule = len(message.call.args or b""), queue.settings.admission
             if self._tickets and rule.on_full == "block":
                 return None  # others wait already

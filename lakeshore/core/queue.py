@@ -381,16 +381,19 @@ class Queue(Actor):
         first = next(iter(self.backlog), None)
         return None if first is None else max(0.0, self.engine.wall() - first.submitted)
 
+    def bound(self) -> list[Member]:
+        """Live workers that named it; one whose goodbye is still being dealt with is not live."""
+        return [m for m in self.members if not (m.hello.follow_all or m.gone)]
+
     def describe(self) -> dict[str, Any]:
         """The queue's row as plain data."""
         settings = self.settings
-        bound = [member for member in self.members if not member.hello.follow_all]
         return {
             "id": text_of(self.id),
             "name": self.name,
             "kind": settings.kind,
             "state": self.state.value,
-            "members": len(bound),
+            "members": len(self.bound()),
             "providerRef": settings.provider,
             "elasticity": settings.elasticity,
             "daemonTemplate": settings.template,

@@ -280,7 +280,7 @@ class Space(Actor):
         queue = self._named(message, peer)
         if queue is None:
             return
-        bound = [member for member in queue.members if not member.hello.follow_all]
+        bound = queue.bound()
         error: Refused | None = None
         if queue.name == DEFAULT:
             error = Conflict("the default queue can't be removed: archive it instead")
@@ -360,7 +360,7 @@ class Space(Actor):
             self.engine.tell(queue, Leave(member))
 
     def _on_workers(self, message: ListWorkers, peer: Any) -> None:
-        rows = [{"id": text_of(m.hello.worker), **m.info()} for m in self.members.values()]
+        rows = [{"id": text_of(m.hello.worker), **m.info()} for m in self.members.values() if not m.gone]
         if not message.ended:
             self.engine.emit(peer, Answer(message.req, rows))
             return

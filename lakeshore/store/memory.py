@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nlargest
 from itertools import chain, islice
 from operator import attrgetter
@@ -42,7 +42,12 @@ from lakeshore.core.states import LIVE, State
 _ROW = 900  # about what an invocation costs beside its bytes, here and in the indexes
 _PART = 250  # a blob, key or chunk
 _seq = attrgetter("seq")
-_States = dict[State, set[bytes]]
+_States = defaultdict[State, set[bytes]]
+_Index = defaultdict[tuple[str, bytes], _States]
+
+
+def _index() -> _Index:
+    return defaultdict(lambda: defaultdict(set))
 
 
 class MemoryStore:
@@ -57,8 +62,7 @@ class MemoryStore:
         self.used = 0  # bytes, estimated
         self._rows: dict[tuple[str, bytes], InvocationRow] = {}
         self._ids: dict[str, list[bytes]] = {}  # sorted; almost every id is appended
-        self._by_queue: dict[tuple[str, bytes], _States] = {}
-        self._by_worker: dict[tuple[str, bytes], _States] = {}
+        self._by_queue, self._by_worker = _index(), _index()
         self._blobs: dict[tuple[str, bytes, str], bytes] = {}
         self._keys: dict[tuple[str, bytes], dict[str, KeyRow]] = {}  # by queue
         self._chunks: dict[tuple[str, bytes], list[ChunkRow]] = {}  # each sorted by seq
@@ -123,17 +127,24 @@ class MemoryStore:
             self._idle.discard(function)
 
     def _replace(self, old: InvocationRow, row: InvocationRow) -> None:
-        if old.state is not row.state or old.worker != row.worker:
-            self._unindex(old)
-            self._index(row)
-        self._rows[row.namespace, row.id] = row
-        self.used += _size(row) - _size(old)
+        namespace, id, worker = row.namespace, row.id, row.worker
+        if old.state is not row.state or old.worker != worker:
+            states = self._by_queue[namespace, row.queue]
+            states[old.state].discard(id)
+            states[row.state].add(id)
+            if old.worker is not None:
+                self._by_worker[namespace, old.worker][old.state].discard(id)
+            if worker is not None:
+                self._by_worker[namespace, worker][row.state].add(id)
+        self._rows[namespace, id] = row
+        record = row.record
+        if record.result or record.error or len(record.attempts) > 1 or old.record.error:
+            self.used += _size(row) - _size(old)
 
     def _index(self, row: InvocationRow) -> None:
-        self._by_queue.setdefault((row.namespace, row.queue), {}).setdefault(row.state, set()).add(row.id)
+        self._by_queue[row.namespace, row.queue][row.state].add(row.id)
         if row.worker is not None:
-            states = self._by_worker.setdefault((row.namespace, row.worker), {})
-            states.setdefault(row.state, set()).add(row.id)
+            self._by_worker[row.namespace, row.worker][row.state].add(row.id)
 
     def _unindex(self, row: InvocationRow) -> None:
         _discard(self._by_queue, (row.namespace, row.queue), row)
@@ -317,7 +328,9 @@ class MemoryStore:
     def _candidates(self, query: ListInvocations) -> list[set[bytes]]:
         """Sets of ids that together are the matches, where a worker is asked for those of any queue."""
         if query.worker is not None:
-            groups: Iterable[_States] = [self._by_worker.get((query.namespace, query.worker), {})]
+            groups: Iterable[Mapping[State, set[bytes]]] = [
+                self._by_worker.get((query.namespace, query.worker), {})
+            ]
         elif query.queue is not None:
             groups = [self._by_queue.get((query.namespace, query.queue), {})]
         else:
@@ -373,14 +386,11 @@ def _matches(query: ListInvocations, row: InvocationRow) -> bool:
     )
 
 
-def _discard(index: dict[tuple[str, bytes], _States], key: tuple[str, bytes], row: InvocationRow) -> None:
+def _discard(index: _Index, key: tuple[str, bytes], row: InvocationRow) -> None:
     states = index[key]
-    ids = states[row.state]
-    ids.discard(row.id)
-    if not ids:
-        del states[row.state]
-        if not states:
-            del index[key]
+    states[row.state].discard(row.id)
+    if not any(states.values()):
+        del index[key]
 
 
 def _size(row: InvocationRow) -> int:
@@ -390,5 +400,5 @@ def _size(row: InvocationRow) -> int:
         + (len(row.call.args) if row.call.args else 0)
         + (len(record.result) if record.result else 0)
         + (len(record.error.traceback) + len(record.error.message) if record.error else 0)
-        + 100 * len(record.attempts)
+        + 100 * max(0, len(record.attempts) - 1)
     )
