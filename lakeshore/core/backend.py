@@ -68,13 +68,13 @@ class Backend(Protocol):
         ...
 
 
-class _AsyncioParker(Generic[T]):
+class _AsyncioParker:  # not generic: making one of a generic class costs ten times as much
     __slots__ = ("_future",)
 
     def __init__(self, future: Any) -> None:
         self._future = future
 
-    def set(self, value: T) -> None:
+    def set(self, value: Any) -> None:
         if not self._future.done():
             self._future.set_result(value)
 
@@ -116,7 +116,7 @@ class AsyncioBackend:
 
     def parker(self) -> Parker[Any]:
         """A future."""
-        return _AsyncioParker[Any](self._future(loop=self._loop))
+        return _AsyncioParker(self._future(loop=self._loop))
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""
@@ -127,21 +127,21 @@ class AsyncioBackend:
         await self._forever().wait()
 
 
-class _TrioParker(Generic[T]):
+class _TrioParker:
     __slots__ = ("_done", "_task", "_trio", "_value")
 
     def __init__(self, trio: Any) -> None:
         self._trio, self._task, self._done = trio, None, False
         self._value: Any = None
 
-    def set(self, value: T) -> None:
+    def set(self, value: Any) -> None:
         if not self._done:
             self._done, self._value = True, value
             task, self._task = self._task, None
             if task is not None:
                 self._trio.lowlevel.reschedule(task)
 
-    async def wait(self) -> T:
+    async def wait(self) -> Any:
         lowlevel = self._trio.lowlevel
         if not self._done:
             self._task = lowlevel.current_task()
@@ -218,8 +218,8 @@ class TrioBackend:
         self._token = token
         self._calls: deque[Callable[[], None]] = deque()
         self._timers = _TrioTimers()
-        self._idle: _TrioParker[None] | None = None
-        self._asleep: _TrioParker[None] | None = None
+        self._idle: _TrioParker | None = None
+        self._asleep: _TrioParker | None = None
         self._sleeps_until = float("inf")
 
     def now(self) -> float:

@@ -36,11 +36,14 @@ class Plane:
     Args:
         store: unopened.
         backend: the loop this runs on; its `serve` must be running.
+        failed: called once, on the loop, when a bug has ended the plane.
         options: for `Head`.
     """
 
-    def __init__(self, store: Store, backend: Backend, **options: Any) -> None:
-        self.store, self.backend = store, backend
+    def __init__(
+        self, store: Store, backend: Backend, *, failed: Callable[[], None] = lambda: None, **options: Any
+    ) -> None:
+        self.store, self.backend, self._on_failure = store, backend, failed
         self.engine = Engine(
             store,
             monotonic=backend.now,
@@ -82,7 +85,7 @@ class Plane:
             self.engine.watched = True
             self._pump()
             await settled.wait()
-        self._hang_up(PlaneClosed("the plane was closed: open it again to go on"))
+        self._hang_up()
         if self._timer is not None:
             self._timer.cancel()
         await self.store.aclose()
@@ -92,7 +95,10 @@ class Plane:
     ) -> Peer:
         """Serve the head's end of a link. `hang_up` is called with the reason when the plane ends."""
         peer = self.head.connect(link, namespace)
-        self._ends[peer] = hang_up
+        if self.failure is not None:
+            self.backend.soon(lambda: hang_up(self._why_failed()))
+        else:
+            self._ends[peer] = hang_up
         return peer
 
     def detach(self, peer: Peer) -> None:
@@ -137,15 +143,24 @@ class Plane:
     def _failed(self, error: BaseException) -> None:
         self.failure = error
         log.critical("the plane ended on a bug; what was accepted is in its store: %r", error, exc_info=error)
-        text = f"the plane ended on a bug in Lakeshore, {type(error).__name__}: {error}; open it again"
-        self._hang_up(PlaneFailed(text))
+        self._hang_up()
         for call in self._settled:
             call()
+        self._on_failure()
 
-    def _hang_up(self, error: PlaneFailed | PlaneClosed) -> None:
+    def _why_failed(self) -> Refusal:
+        error = self.failure
+        text = f"the plane ended on a bug in Lakeshore, {type(error).__name__}: {error}; open it again"
+        return refusal(0, PlaneFailed(text))
+
+    def _hang_up(self) -> None:
+        if self.failure is not None:
+            why = self._why_failed()
+        else:
+            why = refusal(0, PlaneClosed("the plane was closed: open it again to go on"))
         ends, self._ends = self._ends, {}
         for hang_up in ends.values():
-            hang_up(refusal(0, error))
+            hang_up(why)
 
 
 class _ToPeer:

@@ -167,6 +167,7 @@ class AsyncDispatch(Face):
             except Exception as error:  # raised below, out of the task group, which would wrap it
                 wrong = error
             else:
+                found.on_failure = lambda: tasks.start_soon(found.aclose)
                 host.register(found)
                 self._connection = found.connect(self.namespace)
                 self._stack = stack.pop_all()

@@ -147,13 +147,25 @@ class Host:
         self._empty: Callable[[], None] | None = None
         self._lock: Any = None
         self._closing = False
+        self.on_failure: Callable[[], object] = lambda: None  # is to close it, on its loop
+
+    def _failed(self) -> None:
+        """A bug ended the plane: it is let go at once, so that its path can be opened anew."""
+        retire(self)
+        self.on_failure()
 
     async def open(self, backend: Backend) -> None:
         """Open the plane on this loop."""
         self.backend, self.thread = backend, threading.get_ident()
         store = self._store()
         journal_bytes = 1 << 30 if self.durable else 64 << 20
-        self.plane = Plane(store, backend, retention=self.options.retention, journal_bytes=journal_bytes)
+        self.plane = Plane(
+            store,
+            backend,
+            failed=self._failed,
+            retention=self.options.retention,
+            journal_bytes=journal_bytes,
+        )
         try:
             await self.plane.open()
         except BaseException:
@@ -367,6 +379,7 @@ class ThreadHost:
             tasks.start_soon(backend.serve)
             stop = backend.parker()
             self._stop = stop.set
+            self.host.on_failure = lambda: stop.set(0.0)
             try:
                 await self.host.open(backend)
             except BaseException as error:
