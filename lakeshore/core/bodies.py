@@ -120,6 +120,9 @@ class Job:
             except BaseException as wrong:  # a predicate of the user's that raises decides nothing
                 note = f"not retried: retry_on raised {describe(wrong).headline}"
                 retryable, failure = False, msgspec.structs.replace(failure, notes=(*failure.notes, note))
+        if isinstance(error, Retry) and not self.grant.call.options.retries:
+            note = "no retry is allowed: decorate the body with @udf(retries=...)"
+            failure = msgspec.structs.replace(failure, notes=(*failure.notes, note))
         return Ended(
             self.id,
             self.attempt,

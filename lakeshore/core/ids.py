@@ -6,7 +6,11 @@ always rise. `python-ulid` reads and writes the same text; here it is done by ta
 is made and shown for every job.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
@@ -24,23 +28,38 @@ class IdMaker:
     Args:
         clock_ms: milliseconds since 1970; may jump back, ids still rise.
         entropy: gives n random bytes.
+        lock: makes a lock, where several threads share this maker.
     """
 
-    def __init__(self, clock_ms: Callable[[], int], entropy: Callable[[int], bytes]) -> None:
-        self._clock_ms, self._entropy = clock_ms, entropy
-        self._ms, self._value = -1, 0
+    def __init__(
+        self,
+        clock_ms: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        lock: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self._clock_ms, self._entropy, self._make_lock = clock_ms, entropy, lock
+        self._ms, self._value, self._lock = -1, 0, lock()
 
     def __call__(self) -> bytes:
         """The next id, 16 bytes, greater than any before."""
-        ms = self._clock_ms()
-        if ms > self._ms:
-            self._ms = ms
-            # the top random bit stays clear, so counting up within one millisecond can't overflow
-            random = int.from_bytes(self._entropy(10), "big") & ~(1 << (_RANDOM_BITS - 1))
-            self._value = (ms << _RANDOM_BITS) | random
-        else:
-            self._value += 1
-        return self._value.to_bytes(16, "big")
+        with self._lock:
+            ms = self._clock_ms()
+            if ms > self._ms:
+                self._draw(ms)
+            else:
+                self._value += 1
+            return self._value.to_bytes(16, "big")
+
+    def forked(self) -> None:
+        """This is a forked child: go on above all ids so far, where its parent does not go."""
+        self._lock = self._make_lock()  # another thread may have held it
+        self._draw(self._ms + 1)
+
+    def _draw(self, ms: int) -> None:
+        self._ms = ms
+        # the top random bit stays clear, so counting up within one millisecond can't overflow
+        random = int.from_bytes(self._entropy(10), "big") & ~(1 << (_RANDOM_BITS - 1))
+        self._value = (ms << _RANDOM_BITS) | random
 
 
 def text_of(raw: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,8 @@ from .ports import Link, Store
 
 log = logging.getLogger("lakeshore")
 
-new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom)
+new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom, threading.Lock)
+os.register_at_fork(after_in_child=new_id.forked)
 
 
 def _seeded(seed: int) -> Callable[[], float]:

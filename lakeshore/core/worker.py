@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from .bodies import ON_LOOP, Body, Job
 from .failures import describe
+from .ids import text_of
 from .messages import (
     Began,
     Bye,
@@ -101,6 +102,7 @@ class Worker:
         self._waiting: deque[Grant] = deque()
         self._jobs: dict[bytes, Job] = {}
         self._unacked: dict[tuple[bytes, int], Ended] = {}
+        self._names: dict[tuple[bytes, int], str] = {}  # of those that did not succeed, for the log
         self._busy_timer: Any = None
         self._moved = False  # a slot came free since the timer was set
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -184,7 +186,7 @@ class Worker:
             args, kwargs = unpack_call(grant.args, types=body.types)
         except BaseException as error:  # code of the arguments' own classes runs here
             self.ran += 1
-            self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)))
+            self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)), grant)
             return
         running = Running(
             grant.id,
@@ -231,21 +233,35 @@ class Worker:
             self.ran += 1
         if job.why != "stale":
             if isinstance(report, Ended):
-                self._report(report)
+                self._report(report, job.grant)
             else:
                 self.link.send(report)
         self._fill()
         if not self.held:
             self._idle()
 
-    def _report(self, report: Ended) -> None:
+    def _report(self, report: Ended, grant: Grant) -> None:
         self._unacked[report.id, report.attempt] = report
+        if report.move != "succeed":
+            self._names[report.id, report.attempt] = grant.call.options.function.name
         self.link.send(report)
+
+    def _tell(self, report: Ended, ack: EndedAck) -> None:
+        """Say in the worker's log how a body ended that did not succeed."""
+        name = self._names.pop((report.id, report.attempt), "a body")
+        why = report.error.headline if report.error is not None else report.reason
+        job = f"{text_of(report.id)} ({name}), attempt {report.attempt}"
+        if ack.state == "queued":
+            log.info("%s failed and will be retried: %s", job, why)
+        else:
+            log.warning("%s: %s: %s", job, ack.state, why)
 
     # what the head says
 
     def _on_ended_ack(self, message: EndedAck) -> None:
-        self._unacked.pop((message.id, message.attempt), None)
+        report = self._unacked.pop((message.id, message.attempt), None)
+        if report is not None and report.move != "succeed":
+            self._tell(report, message)
         if not self.held:
             self._idle()
 
@@ -258,6 +274,7 @@ class Worker:
     def _on_stop(self, message: Stop) -> None:
         if message.why == "stale":
             self._unacked.pop((message.id, message.attempt), None)
+            self._names.pop((message.id, message.attempt), None)
         job = self._jobs.get(message.id)
         if job is not None and job.attempt == message.attempt:
             self._stop(job, message.why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from lakeshore.core.backend import Backend, Lane, current_backend, running_loop
@@ -67,7 +68,7 @@ class Connection:
         try:
             answer = await parker.wait()
         except BaseException:
-            self.do(self._client.drop, message.req, id)
+            self._withdraw(message.req, id)
             raise
         if type(answer) is Refusal:
             raise error_of(answer)
@@ -91,15 +92,20 @@ class Connection:
         try:
             arrived = done.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, _LONGEST)))
         except BaseException:
-            self.do(self._client.drop, message.req, id)
+            self._withdraw(message.req, id)
             raise
         if not arrived:
-            self.do(self._client.drop, message.req, id)
+            self._withdraw(message.req, id)
             raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
         answer = box[0]
         if type(answer) is Refusal:
             raise error_of(answer)
         return answer
+
+    def _withdraw(self, req: int, id: bytes) -> None:
+        """Nobody waits any more; that the plane has ended meanwhile is no news to who gave up."""
+        with suppress(PlaneClosed):
+            self.do(self._client.drop, req, id)
 
     def refuse_to_block(self) -> None:
         """Raise where blocking would stop the loop that answers."""
@@ -133,10 +139,8 @@ class Connection:
 
     def hang_up(self) -> None:
         """`close`, from anywhere; a plane that has ended needs none."""
-        try:
+        with suppress(PlaneClosed):
             self.do(self.close)
-        except PlaneClosed:
-            return
 
     def loop_ended(self) -> None:
         """The plane's loop runs no more: answer what was handed to it too late."""

@@ -15,17 +15,19 @@ from lakeshore.core.ids import text_of
 from lakeshore.core.plane import new_id
 from lakeshore.core.rows import FunctionRow
 
+from . import forks
+
 _lock = threading.Lock()
 _count = 0
 _mark = text_of(new_id())
-_mark_pid = os.getpid()
+_mark_forks = forks.count
 
 
 def process_mark() -> str:
     """What begins the `local` names of this process's bodies, and of no other's."""
-    global _mark, _mark_pid
-    if os.getpid() != _mark_pid:
-        _mark, _mark_pid = text_of(new_id()), os.getpid()
+    global _mark, _mark_forks
+    if forks.count != _mark_forks:
+        _mark, _mark_forks = text_of(new_id()), forks.count
     return _mark
 
 
