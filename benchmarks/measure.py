@@ -146,7 +146,7 @@ MEASUREMENTS: dict[str, tuple[Measurement, int]] = {
 }
 
 
-async def measure(name: str, address: str, sync: str, n: int | None) -> dict[str, float]:
+async def measure(name: str, address: str, sync: Any, n: int | None) -> dict[str, float]:
     """Run one measurement on a fresh plane with one worker."""
     measurement, usual = MEASUREMENTS[name]
     async with dls.AsyncDispatch(address, sync=sync) as q, anyio.create_task_group() as tasks:

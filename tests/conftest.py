@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def q(address: str, backend: str) -> Iterator[Dispatch]:
+def q(address: str, backend: Any) -> Iterator[Dispatch]:
     """A blocking plane, closed after the test."""
     with Dispatch(address, backend=backend) as dispatch:
         yield dispatch

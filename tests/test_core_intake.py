@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 
 from lakeshore.core import messages as m
+from lakeshore.core.errors import Retry
 from lakeshore.core.settings import check_patch, declare
 from lakeshore.testing.hand import HandClient, HandPlane
 
@@ -107,6 +111,76 @@ def test_a_known_key_is_answered_where_nothing_is_admitted(move: str | None) -> 
         assert client.answer(req) == m.Accepted(req, id, True, True)
     assert stats(client)["pending"] == 0
     assert stats(client)["blocked"] == 0
+
+
+@pytest.mark.parametrize("when", ["it lived", "it came and went"])
+def test_a_key_whose_holder_ends_during_a_look_up_is_known(when: str) -> None:
+    plane = HandPlane(seed=1)
+    client, worker = plane.client(), plane.worker()
+    held = client.submit(key="k1") if when == "it lived" else None
+    plane.store.hold_reads = True
+    _, req = client.submit_many(2, keys=["k1", "k2"])
+    plane.settle()
+    if held is None:
+        plane.store.release_reads(1)  # nothing is known of k1, and k2 is still being read
+        _, single = client.start(key="k1")
+        plane.settle()
+        plane.store.held_reads.rotate(1)
+        plane.store.release_reads(1)
+        held = client.answer(single).id
+    worker.finish(held, 1)
+    plane.settle()
+    plane.store.hold_reads = False
+    plane.store.release_reads()
+    first, second = client.answer(req).results
+    assert (first.id, first.known) == (held, True)
+    assert not second.known
+    intake = plane.head.spaces["default"].queues["default"].intake
+    assert not intake._undecided
+    assert not intake._former
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_key_is_one_invocation_in_every_interleaving(seed: int) -> None:
+    plane, rng = HandPlane(seed=seed), random.Random(seed)
+    clients = [plane.client() for _ in range(3)]
+    workers = [plane.worker(slots=3) for _ in range(2)]
+    asked: list[tuple[HandClient, int, list[str]]] = []
+    for _ in range(120):
+        client = rng.choice(clients)
+        match rng.choice(("one", "many", "many", "end", "end", "reads", "hold", "commit")):
+            case "one":
+                key = rng.choice("abc")
+                asked.append((client, client.start(key=key)[1], [key]))
+            case "many":
+                keys = [rng.choice("abcd") for _ in range(rng.randint(2, 4))]
+                asked.append((client, client.submit_many(len(keys), keys=keys)[1], keys))
+            case "end":
+                worker = rng.choice(workers)
+                if worker.jobs:
+                    worker.finish(rng.choice(list(worker.jobs)), 1)
+            case "reads":
+                plane.store.release_reads(rng.randint(1, 2))
+            case "hold":
+                plane.store.hold_reads, plane.store.hold = rng.random() < 0.7, rng.random() < 0.3
+            case _:
+                plane.store.release()
+        if rng.random() < 0.7:
+            plane.settle()
+    plane.store.hold = plane.store.hold_reads = False
+    while plane.store.release() + plane.store.release_reads():
+        plane.settle()
+    holders: dict[str, set[bytes]] = {}
+    for client, req, keys in asked:
+        answer = client.answer(req)
+        results = answer.results if isinstance(answer, m.SubmittedMany) else [answer]
+        for key, result in zip(keys, results, strict=True):
+            assert isinstance(result, m.Accepted), result
+            holders.setdefault(key, set()).add(result.id)
+    assert all(len(ids) == 1 for ids in holders.values()), holders
+    intake = plane.head.spaces["default"].queues["default"].intake
+    assert not intake._undecided
+    assert not intake._former
 
 
 def test_a_key_is_free_when_its_row_is_pruned() -> None:
@@ -342,6 +416,42 @@ def test_blocked_submitters_are_woken_with_the_reason() -> None:
         assert result.kind == "QueueClosed"
 
 
+@pytest.mark.parametrize("how", ["room", "archive"])
+def test_three_thousand_who_wait_are_served_in_steps(how: str) -> None:
+    plane, client = plane_with_queue(max_depth=1, on_full="block")
+    client.submit(queue="q")
+    asked = [client.start(queue="q")[1] for _ in range(3000)]
+    plane.settle()
+    assert stats(client)["blocked"] == 3000
+    left = [3000]
+    if how == "room":
+        client.ask(m.PatchQueue, "q", check_patch({"max_depth": 10_000}))
+    else:
+        client.ask(m.ShiftQueue, "q", "archive")
+    while plane.engine.pump(1):
+        left.append(queue_of(plane).intake.blocked)
+    plane.settle()
+    left.append(queue_of(plane).intake.blocked)
+    assert max(before - after for before, after in itertools.pairwise(left)) == 1000
+    assert left[-1] == 0
+    kinds = {client.answers[req][-1].kind if how == "archive" else "Accepted" for req in asked}
+    assert kinds == {"QueueClosed" if how == "archive" else "Accepted"}
+    if how == "room":
+        assert all(isinstance(client.answer(req), m.Accepted) for req in asked)
+        assert not queue_of(plane).intake._reserved
+        plane.advance(10.0)
+        assert not queue_of(plane).intake._lapses
+
+
+def test_a_tiny_rate_is_said_in_a_short_sentence() -> None:
+    plane, client = plane_with_queue(rate_limit=1e-300)
+    client.submit(queue="q")
+    refused = client.answer(client.start(queue="q")[1])
+    plane.settle()
+    assert refused.kind == "QueueFull"
+    assert len(refused.message) < 120
+
+
 def test_submit_many_goes_on_in_order_where_it_was_blocked() -> None:
     plane, client = plane_with_queue(max_depth=3, on_full="block")
     ids, req = client.submit_many(10, queue="q")
@@ -511,6 +621,47 @@ def test_the_cut_off_counts_claimable_time() -> None:
     assert client.state(delayed) == "queued"
     plane.advance(0.1)
     assert client.state(delayed) == "timeout"
+
+
+@pytest.mark.parametrize("how", ["crash", "lost", "unresolved", "retry"])
+def test_a_return_does_not_begin_the_cut_off_anew_and_running_does_not_count(how: str) -> None:
+    plane, client = plane_with_queue(deadline_cutoff_s=10.0)
+    id = client.submit(queue="q", retries=3)
+    plane.advance(6.0)
+    if how == "crash":
+        plane.crash()
+        client = plane.client()
+    else:
+        worker = plane.worker(queues=("q",), unknown=["f"] if how == "unresolved" else [])
+        plane.settle()
+        if how == "unresolved":
+            assert not worker.jobs
+        else:
+            plane.advance(30.0)
+            assert client.state(id) == "running"
+            if how == "retry":
+                worker.worker.drain()
+                worker.fail(id, Retry(after=20.0))
+                plane.advance(20.0)
+            else:
+                worker.link.cut()
+    plane.settle()
+    plane.advance(3.9)
+    assert client.state(id) == "queued"
+    plane.advance(0.2)
+    assert client.state(id) == "timeout"
+
+
+@pytest.mark.parametrize("jump", [-10_000.0, 10_000.0])
+def test_the_cut_off_is_never_longer_than_asked(jump: float) -> None:
+    plane, client = plane_with_queue(deadline_cutoff_s=10.0)
+    id = client.submit(queue="q")
+    plane.clock.wall += jump
+    plane.crash()
+    client = plane.client()
+    plane.settle()
+    plane.advance(10.0)
+    assert client.state(id) == "timeout"
 
 
 def test_expiry_makes_room_for_those_who_wait() -> None:

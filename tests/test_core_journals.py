@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -589,3 +590,183 @@ def test_posts_of_one_turn_share_chunks() -> None:
     client = plane.client()
     assert client.answer(client.post("t", 200)).value == 200
     assert [v for _, _, v in client.frames(client.follow_topic("t"))] == list(range(201))
+
+
+# What is bounded
+
+
+def test_credit_counts_bytes_as_well_as_frames() -> None:
+    plane, client, worker, id = running()
+    live = client.ask(m.Follow, id, 0, 2048, 10_000)
+    for n in range(100):
+        worker.give(id, "x" * 3000, n)
+        plane.settle()
+    behind = client.ask(m.Follow, id, 0, 2048, 10_000)
+    tiny = client.ask(m.Follow, id, 0, 2048, 1)
+    plane.settle()
+    assert [len(client.answers[req]) for req in (live, behind, tiny)] == [4, 4, 1]  # at most one beyond
+    for req in (live, behind):
+        for _ in range(2):
+            chunk = client.answers[req][0]
+            client.client.consumed(req, chunk.count, len(chunk.data))
+            plane.settle()
+        assert len(client.answers[req]) <= 6
+        read = 2
+        while read < len(client.answers[req]):
+            chunk = client.answers[req][read]
+            read += 1
+            client.client.consumed(req, chunk.count, len(chunk.data))
+            plane.settle()
+            assert sum(len(c.data) for c in client.answers[req][read:]) < 14_000
+        assert [value for _, _, value in client.frames(req)][1::2] == list(range(100))
+
+
+def stored_bytes(plane, owner: bytes) -> int:
+    return sum(len(row.data) for row in plane.store.inner._chunks.get(("default", owner), ()))
+
+
+def test_the_limit_of_a_journal_counts_what_earlier_processes_wrote() -> None:
+    plane = HandPlane(journal_bytes=10_000)
+    client = plane.client()
+    id = client.submit(kind="async_generator", retries=1000)
+    for _ in range(3):
+        client, worker = plane.client(), plane.worker()
+        plane.settle()
+        for _ in range(12):
+            client.answer(client.post("t", "x" * 700))
+            worker.give(id, "x" * 700)
+            plane.settle()
+            topic = plane.head.spaces["default"].topics.topics["t"]
+            assert stored_bytes(plane, topic.id) <= 10_000
+            assert stored_bytes(plane, id) <= 10_000
+        worker.fail(id, ValueError())
+        plane.advance(400)
+        plane.crash()
+    client = plane.client()
+    for stream in (client.follow_topic("t"), client.follow(id)):
+        assert client.end(stream).first > 20
+    again = client.follow_topic("t", client.answers[stream - 1][-1].first)
+    assert client.frames(again)[-1][0] == 35
+
+
+def test_many_small_chunks_are_trimmed_without_a_note_of_each() -> None:
+    plane, _, worker, id = running(journal_bytes=20_000)
+    for n in range(3000):
+        worker.give(id, n)
+        if n % 50 == 0:
+            plane.settle()
+    plane.settle()
+    assert stored_bytes(plane, id) <= 20_000
+    assert len(journal_of(plane, id)._marks) <= 2 * 64 + 2
+
+
+def test_what_nobody_reads_is_not_kept_in_memory() -> None:
+    plane, client, worker, id = running()
+    worker.give(id, 1)
+    plane.settle()
+    assert not journal_of(plane, id).tail
+    stream = client.follow(id)
+    worker.give(id, 2)
+    plane.settle()
+    assert journal_of(plane, id).tail
+    other = client.follow(id)
+    client.close(stream, id)
+    worker.give(id, 3)
+    assert [value for _, _, value in client.frames(other)] == [1, 2, 3]
+    client.close(other, id)
+    plane.settle()
+    assert not journal_of(plane, id).tail
+    assert journal_of(plane, id).tail_bytes == 0
+
+
+# Topics that are only read, and old ones
+
+
+def topics_of(plane) -> Any:
+    return plane.head.spaces["default"].topics
+
+
+def test_reading_a_topic_that_is_not_there_stores_nothing_and_waits() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    plane.settle()
+    batches = []
+    plane.store.watch = batches.append
+    one, two = client.follow_topic("typo"), client.follow_topic("typo")
+    beyond = client.follow_topic("other", since=5)
+    assert client.end(beyond).first == 0
+    assert client.frames(one) == []
+    assert client.answer(client.ask(m.ListTopics)).value == []
+    assert client.answer(client.ask(m.RemoveTopic, "typo")).kind == "NotFound"
+    assert batches == []
+    client.close(one)
+    plane.settle()
+    assert list(topics_of(plane).topics) == ["typo"]
+    client.close(two)
+    client.close(beyond)
+    plane.settle()
+    assert topics_of(plane).topics == {} == topics_of(plane)._unstored
+    three = client.follow_topic("typo")
+    plane.settle()
+    assert client.answer(client.post("typo", 1)).value == 0
+    assert [value for _, _, value in client.frames(three)] == [1]
+    client.close(three)
+    plane.settle()
+    plane.crash()
+    client = plane.client()
+    assert [topic["name"] for topic in client.answer(client.ask(m.ListTopics)).value] == ["typo"]
+
+
+def test_closing_a_topic_that_is_not_there_ends_its_readers() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    stream = client.follow_topic("t")
+    client.answer(client.ask(m.CloseTopic, "t"))
+    assert client.end(stream) == m.StreamEnd(stream, 0)
+    plane.crash()
+    client = plane.client()
+    assert client.end(client.follow_topic("t")).next_seq == 0
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_topics_are_kept_for_the_retention(crash: bool) -> None:
+    plane = HandPlane(retention=6400.0)
+    client = plane.client()
+    for hour in range(4):
+        for _ in range(3):
+            client.answer(client.post("open", hour))
+        if hour == 0:
+            client.answer(client.post("shut", 1))
+            client.answer(client.ask(m.CloseTopic, "shut"))
+            client.answer(client.ask(m.CloseTopic, "empty"))
+        if crash:
+            plane.crash()
+            client = plane.client()
+        plane.advance(3600.0 if hour < 3 else 0.0)
+        names = {topic["name"] for topic in client.answer(client.ask(m.ListTopics)).value}
+        assert names == ({"open", "shut", "empty"} if hour == 0 else {"open"})
+    assert client.end(client.follow_topic("open")).first == 6
+    assert [value for _, _, value in client.frames(client.follow_topic("open", 6))] == [2] * 3 + [3] * 3
+    (owner,) = [owner for _, owner in plane.store.inner._chunks]
+    assert min(row.seq for row in plane.store.inner._chunks["default", owner]) == 6
+    plane.advance(7000.0)
+    assert plane.store.inner._chunks == {}
+    assert client.answer(client.post("open", 9)).value == 12  # numbers go on
+
+
+def test_an_old_topic_goes_in_small_steps_and_is_noted_in_few_words() -> None:
+    plane = HandPlane(retention=1000.0)
+    client = plane.client()
+    for _ in range(120):
+        for n in range(100):
+            client.post("t", n)
+        plane.advance(0.7)
+    topic = topics_of(plane).topics["t"]
+    assert len(topic.marks) <= 34
+    trims = []
+    plane.store.watch = lambda batch: trims.append([trim.below for trim in batch.trims])
+    plane.advance(1100.0)
+    assert plane.store.inner._chunks == {}
+    below = [0, *sorted(trim for some in trims for trim in some)]
+    assert all(len(some) <= 1 for some in trims)
+    assert max(b - a for a, b in pairwise(below)) <= 4096

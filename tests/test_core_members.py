@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lakeshore.core import messages as m
+from lakeshore.core.backlog import Backlog
 from lakeshore.core.errors import Retry
 from lakeshore.core.settings import declare
 from lakeshore.testing.hand import HandPlane
@@ -517,6 +520,98 @@ def test_a_thousand_stuck_entries_and_a_worker_that_only_looks_in() -> None:
     able = plane.worker(slots=2)
     plane.settle()
     assert len(able.started) == 2
+
+
+@pytest.mark.parametrize("kind", ["fifo", "filo", "priority", "boltzmann"])
+def test_work_behind_thousands_a_worker_cannot_do_reaches_it(kind: str) -> None:
+    plane = HandPlane(seed=1)
+    client = plane.client()
+    add_queue(client, "q", kind=kind)
+    able, half = plane.worker(queues=("q",), name="able"), plane.worker(queues=("q",), unknown=["A"])
+    plane.settle()
+    first = [client.submit("A", queue="q"), client.submit("A", queue="q")]
+    for _ in range(6):
+        client.submit_many(500, "A", queue="q")
+    plane.settle()
+    assert len(able.jobs) == 1
+    for _ in range(3):
+        b = client.submit("B", queue="q", priority=-1.0)
+        assert list(half.jobs) == [b]
+        half.finish(b)
+    for _ in range(5):
+        able.finish(next(iter(able.jobs)))
+    begun = able.started
+    if kind == "filo":
+        assert begun[0] in first
+        assert begun[1:] == sorted(begun[1:], reverse=True)
+    elif kind != "boltzmann":
+        assert begun == sorted(begun)
+    assert len(begun) == 6
+    backlog = plane.head.spaces["default"].queues["q"].backlog
+    assert len(backlog) == 3002 - 6
+
+
+def test_what_a_worker_cannot_do_is_passed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = HandPlane()
+    client = plane.client()
+    count = 0
+    real = Backlog.set_apart
+
+    def counted(self: Backlog, *args: Any) -> None:
+        nonlocal count
+        count += 1
+        real(self, *args)
+
+    monkeypatch.setattr(Backlog, "set_apart", counted)
+    able, half = plane.worker(), plane.worker(unknown=["A"])
+    plane.settle()
+    for _ in range(6):
+        client.submit_many(500, "A")
+    plane.settle()
+    for _ in range(20):
+        b = client.submit("B")
+        worker = half if b in half.jobs else able
+        worker.finish(b)
+        if able.jobs:
+            able.finish(next(iter(able.jobs)))
+    assert count < 3100
+
+
+def test_priorities_hold_between_what_is_set_apart_and_what_is_not() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    add_queue(client, "q", kind="priority")
+    half = plane.worker(queues=("q",), unknown=["A", "C"])
+    plane.settle()
+    ids = {}
+    for priority, name in enumerate("ACACA"):
+        ids[priority] = client.submit(name, queue="q", priority=float(priority))
+    busy = client.submit("B", queue="q")
+    assert list(half.jobs) == [busy]
+    ids[2.5] = client.submit("B", queue="q", priority=2.5)
+    able = plane.worker(queues=("q",), slots=2)
+    plane.settle()
+    while able.jobs:
+        able.finish(next(iter(able.jobs)))
+    assert able.started == [ids[key] for key in sorted(ids, reverse=True)]
+
+
+def test_busy_is_at_most_the_slots_and_last_seen_is_when_it_last_spoke() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+    for _ in range(10):
+        worker.finish(client.submit())
+    for _ in range(10):
+        client.submit()
+    assert granted(worker) > 1
+    member = member_of(plane, worker)
+    assert len(member.grants) > 1
+    assert member.info()["busy"] == 1
+    plane.advance(50.0)
+    before = member.info()["lastSeenAt"]
+    worker.finish(next(iter(worker.jobs)))
+    assert member.info()["lastSeenAt"] == plane.clock.wall
+    assert before < plane.clock.wall
 
 
 def test_a_stuck_entry_still_expires_and_can_be_killed() -> None:

@@ -268,7 +268,7 @@ class World:
         for id_, entry in space.live.items():
             assert id_ == entry.id
             backlog = entry.queue.backlog
-            places = (backlog._claimable, backlog._delayed, backlog._stuck)
+            places = (backlog._claimable, backlog._delayed)
             queued = sum(entry.place in place for place in places)
             assert queued == (entry.state == "queued")
             assert (id_ in entry.queue.running) == (entry.state == "running")

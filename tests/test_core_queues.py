@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lakeshore.core import messages as m
+from lakeshore.core.backlog import Backlog
 from lakeshore.core.errors import IllegalMove
 from lakeshore.core.settings import check_patch, declare
 from lakeshore.core.states import TRANSITIONS, Move, QueueMove, QueueState, State, step, step_queue
@@ -201,6 +202,25 @@ def test_success_outranks_a_kill_and_the_verb_waits_for_the_end() -> None:
         assert kinds == [m.Answer if outcome == "killed" else m.Refusal] * 2
 
 
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_kill_outranks_a_timeout(reported: bool) -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+    id = client.submit(timeout=5.0)
+    plane.advance(5.0)
+    assert worker.cancelled == [(id, "timeout")]
+    kill = client.kill(id, running=True)
+    plane.settle()
+    if reported:
+        assert worker.jobs[id].why == "timeout"
+        worker.stop(id)
+    else:
+        plane.advance(20.0)  # the backstop
+    assert client.state(id) == "killed"
+    assert client.answer(kill) == m.Answer(kill)
+    assert client.record(id).attempts[-1].outcome == "killed"
+
+
 @pytest.mark.parametrize("how", ["lost", "drained", "crash", "returned"])
 def test_what_is_being_killed_and_returns_is_killed(how: str) -> None:
     plane = HandPlane()
@@ -286,6 +306,91 @@ def test_five_thousand_go_in_steps_and_others_are_served_in_between(how: str) ->
     if how == "bulk":
         assert client.answer(req).value == 5000
     assert any(served)
+
+
+def test_bulk_cancel_does_not_walk_over_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = HandPlane()
+    client = plane.client()
+    add(client)
+    plane.worker(queues=("q",), unknown=["g"])
+    for options in ({"function": "g"}, {}, {"delay": 9.0}):
+        many(client, 1500, queue="q", **options)
+    backlog = plane.head.spaces["default"].queues["q"].backlog
+    assert (len(backlog), len(backlog.apart)) == (4499, 1)
+    monkeypatch.setattr(Backlog, "__iter__", lambda self: pytest.fail("walked"))
+    assert client.answer(client.ask(m.BulkCancel, "q")).value == 4499
+    assert (len(backlog), backlog.bytes, backlog.in_order, len(backlog.apart)) == (0, 0, 0, 0)
+    assert backlog.oldest() is None
+
+
+def test_the_oldest_wait_is_that_of_the_first_submitted() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    add(client)
+    first = client.submit(queue="q")
+    worker = plane.worker(queues=("q",))
+    plane.advance(100.0)
+    for _ in range(2):
+        client.submit_many(1500, queue="q")
+    plane.advance(5.0)
+    assert client.answer(client.ask(m.QueueStats, "q")).value["oldestWaitS"] == pytest.approx(5.0)
+    worker.link.cut()
+    plane.settle()
+    assert client.state(first) == "queued"
+    assert client.answer(client.ask(m.QueueStats, "q")).value["oldestWaitS"] == pytest.approx(105.0)
+    client.answer(client.kill(first))
+    assert client.answer(client.ask(m.QueueStats, "q")).value["oldestWaitS"] == pytest.approx(5.0)
+
+
+BAD_SETTINGS: list[dict[str, Any]] = [
+    {"template": [1]},
+    {"template": {1: 2}},
+    {"template": {"a": object()}},
+    {"provider": 5},
+    {"temperature": 10**400},
+    {"temperature": 1e300},
+    {"temperature": "x" * 10_000},
+    {"retention": 1e12},
+    {"seed": 2**70},
+    {"max_depth": 2**70},
+    {"description": 3},
+    {"elasticity": [1]},
+    {"min": -5},
+    {"min": True},
+    {"max": "many"},
+    {"max": 2**70},
+    {"threshold": 7},
+    {"threshold": float("nan")},
+    {"min": 3, "max": 2},
+]
+
+
+@pytest.mark.parametrize("wrong", BAD_SETTINGS, ids=lambda wrong: str(wrong)[:30])
+def test_settings_that_cannot_be_are_refused_before_they_are_sent(wrong: dict[str, Any]) -> None:
+    for check in (declare, check_patch):
+        given = wrong if check is check_patch or "elasticity" in wrong else {"elasticity": "fixed", **wrong}
+        with pytest.raises((TypeError, ValueError)) as error:
+            check(given)
+        assert len(str(error.value)) < 200
+
+
+def test_a_bound_that_does_not_fit_those_of_the_queue_is_a_conflict() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    add(client, elasticity="fully_elastic", min=1, max=3)
+    assert client.answer(client.ask(m.PatchQueue, "q", check_patch({"min": 4}))).kind == "Conflict"
+    row = client.answer(client.ask(m.PatchQueue, "q", check_patch({"min": 4, "max": None}))).value
+    assert row["elasticity"] == {"kind": "fully_elastic", "min": 4}
+    for settings in ({"template": [1]}, {"kind": 5}):
+        assert client.answer(client.ask(m.AddQueue, "r", settings)).kind == "BadRequest"
+    assert plane.failure is None
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 26, "\x00" * 26, "ß" * 26, 5, None, b"q"])
+def test_looking_for_any_name_raises_nothing(name: Any) -> None:
+    plane = HandPlane()
+    plane.client()
+    assert plane.head.spaces["default"].find(name) is None
 
 
 def test_bulk_cancel_leaves_what_runs_and_covers_all_queues() -> None:
@@ -570,3 +675,103 @@ def test_a_high_priority_job_is_next_when_a_slot_comes_free() -> None:
     worker.link.hold = False
     worker.finish(low[20])
     assert worker.started[started:] == [high]
+
+
+# Pruning that does not look in vain
+
+
+def prunes_of(plane: HandPlane) -> list[Any]:
+    found: list[Any] = []
+    plane.store.watch = lambda batch: found.extend(batch.prunes)
+    return found
+
+
+def test_an_idle_plane_commits_nothing() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker(slots=10)
+    add(client, "short", retention=90.0)
+    ids = [client.submit(queue=queue) for queue in ("default", "short")]
+    for id in ids:
+        worker.finish(id)
+    plane.advance(400.0)
+    assert [client.state(id) for id in ids] == ["succeeded", "Expired"]
+    batches = []
+    plane.store.watch = batches.append
+    plane.advance(3000.0)
+    assert batches == []
+    plane.advance(5 * 86400.0)
+    assert len(batches) < 200
+    plane.advance(3 * 86400.0)
+    assert client.state(ids[0]) == "Expired"
+
+
+def test_a_short_retention_does_not_walk_what_others_keep() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker(slots=500)
+    add(client, "short", retention=60.0)
+
+    def run(count: int, queue: str) -> list[bytes]:
+        ids, _ = client.submit_many(count, queue=queue)
+        plane.settle()
+        while worker.jobs:
+            for id in list(worker.jobs):
+                worker.finish(id)
+        return ids
+
+    kept = [id for _ in range(10) for id in run(500, "default")]
+    brief = run(20, "short")
+    plane.advance(300.0)
+    assert {client.state(id) for id in brief} == {"Expired"}
+    prunes = prunes_of(plane)
+    for _ in range(20):
+        brief = run(20, "short")
+        plane.advance(200.0)
+        assert {client.state(id) for id in brief} == {"Expired"}
+    assert len(prunes) <= 20 * 6
+    first = run(1500, "short")
+    plane.advance(1000.0)
+    assert {client.state(first[at]) for at in (0, 700, -1)} == {"Expired"}
+    assert {client.state(kept[at]) for at in (0, 2500, -1)} == {"succeeded"}
+    answer = client.answer(client.ask(m.PatchQueue, "default", {"retention": 30.0}))
+    assert isinstance(answer, m.Answer), answer
+    plane.advance(130.0)
+    assert {client.state(id) for id in kept[::100]} == {"Expired"}
+    assert not plane.store.inner._rows
+
+
+def test_what_comes_with_an_older_id_is_pruned_too() -> None:
+    plane = HandPlane(retention=7200.0)
+    client, worker = plane.client(), plane.worker(slots=10)
+    old = plane.new_id()
+    plane.advance(100.0)
+    worker.finish(client.submit())
+    plane.advance(100.0)
+    worker.finish(client.submit(id=old))
+    plane.advance(3 * 7200.0)
+    assert not plane.store.inner._rows
+
+
+@pytest.mark.parametrize("retention", [1e306, float("inf"), 0.0])
+def test_any_retention(retention: float) -> None:
+    plane = HandPlane(retention=retention)
+    client, worker = plane.client(), plane.worker()
+    worker.finish(client.submit())
+    client.answer(client.post("t", 1))
+    plane.advance(200.0)
+    assert len(plane.store.inner._rows) == (retention > 0)
+    for older_than in (1e306, -1e306, None):
+        assert isinstance(client.answer(client.ask(m.PruneJobs, older_than)), m.Answer)
+
+
+def test_a_record_keeps_the_first_and_the_last_attempts() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+    id = client.submit(retries=1000, retry_delay=0.0)
+    for _ in range(200):
+        worker.fail(id, ValueError())
+        plane.advance(0.001)
+    worker.finish(id)
+    record = client.record(id)
+    assert record.attempt == 201
+    assert [attempt.number for attempt in record.attempts] == [*range(1, 11), *range(152, 202)]
+    assert record.attempts[-1].outcome == "succeeded"

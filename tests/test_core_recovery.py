@@ -305,6 +305,38 @@ def test_large_arguments_are_there_after_a_return_before_the_first_commit() -> N
     assert third.jobs[id].args == ("z" * 5000,)
 
 
+def test_large_arguments_count_after_a_restart_and_leave_memory_again() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    client.answer(client.ask(m.AddQueue, "q", declare({"max_bytes": 10_000})))
+    id = client.submit(queue="q", args=("z" * 9000,))
+    plane.crash()
+    client = plane.client()
+    queue = plane.head.spaces["default"].queues["q"]
+    assert queue.backlog.bytes > 9000
+    assert client.answer(client.start(queue="q", args=("z" * 9000,))[1]).kind == "QueueFull"
+    worker = plane.worker(queues=("q",))
+    plane.settle()
+    assert queue.backlog.bytes == 0
+    assert worker.jobs[id].args == ("z" * 9000,)
+    worker.link.cut()
+    plane.settle()
+    assert [(entry.args, entry.args_size > 9000) for entry in queue.backlog] == [(None, True)]
+
+
+def test_why_an_attempt_failed_is_known_after_a_restart() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+    id = client.submit(retries=3)
+    worker.fail(id, Retry(after=100.0))
+    before = client.record(id).error
+    plane.crash()
+    client = plane.client()
+    assert before is not None
+    assert client.record(id).error == before
+    assert any("attempt 1 failed" in line for line in client.answer(client.ask(m.Why, id)).value)
+
+
 def test_queues_and_their_settings_survive() -> None:
     plane = HandPlane()
     client = plane.client()

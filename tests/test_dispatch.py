@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,9 @@ import trio
 from planes import PATIENCE, elsewhere, python, working
 
 import lakeshore as dls
+from lakeshore.core.ids import IdMaker
+from lakeshore.sdk import verbs
+from lakeshore.sdk.streams import AsyncStream
 
 
 class Gate:
@@ -48,7 +53,7 @@ def test_sixteen_threads_share_one(q: dls.Dispatch) -> None:
     assert results == [[base * 100 + n + 1 for n in range(20)] for base in range(16)]
 
 
-def test_threads_that_open_at_once_open_one_plane(address: str, backend: str) -> None:
+def test_threads_that_open_at_once_open_one_plane(address: str, backend: Any) -> None:
     q = dls.Dispatch(address, backend=backend)
     barrier = threading.Barrier(16)
 
@@ -61,7 +66,7 @@ def test_threads_that_open_at_once_open_one_plane(address: str, backend: str) ->
         assert {job.id for job in q.jobs.list()} == set(ids)
 
 
-def test_faces_of_one_path_that_open_at_once_are_one_plane(tmp_path: Path, backend: str) -> None:
+def test_faces_of_one_path_that_open_at_once_are_one_plane(tmp_path: Path, backend: Any) -> None:
     faces = [dls.Dispatch(tmp_path / "plane.db", backend=backend) for _ in range(8)]
     barrier = threading.Barrier(8)
 
@@ -79,7 +84,7 @@ def test_faces_of_one_path_that_open_at_once_are_one_plane(tmp_path: Path, backe
             face.close()
 
 
-def test_a_path_may_be_closed_and_opened_over_and_over(tmp_path: Path, backend: str) -> None:
+def test_a_path_may_be_closed_and_opened_over_and_over(tmp_path: Path, backend: Any) -> None:
     def churn(n: int) -> str:
         with dls.Dispatch(tmp_path / "plane.db", backend=backend) as face:
             return f.submit(n, _dispatch=face)
@@ -90,7 +95,7 @@ def test_a_path_may_be_closed_and_opened_over_and_over(tmp_path: Path, backend: 
         assert {job.id for job in q.jobs.list(limit=200)} == set(ids)
 
 
-def test_the_last_face_ends_the_plane(tmp_path: Path, backend: str) -> None:
+def test_the_last_face_ends_the_plane(tmp_path: Path, backend: Any) -> None:
     one = dls.Dispatch(tmp_path / "plane.db", backend=backend)
     two = dls.Dispatch(str(tmp_path / "x" / ".." / "plane.db"))
     other = dls.Dispatch(tmp_path / "plane.db", namespace="other")
@@ -105,7 +110,7 @@ def test_the_last_face_ends_the_plane(tmp_path: Path, backend: str) -> None:
     assert not [thread for thread in threading.enumerate() if "lakeshore" in thread.name.lower()]
 
 
-def test_every_memory_plane_is_its_own(backend: str) -> None:
+def test_every_memory_plane_is_its_own(backend: Any) -> None:
     with dls.Dispatch(":memory:", backend=backend) as one, dls.Dispatch(":memory:") as two:
         inv = f.submit(_dispatch=one)
         with pytest.raises(dls.NotFound):
@@ -167,7 +172,7 @@ def test_a_wait_can_be_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_in_a_notebook_cell(address: str, backend: str, anyio_backend: Any) -> None:
+async def test_in_a_notebook_cell(address: str, backend: Any, anyio_backend: Any) -> None:
     with dls.Dispatch(address, backend=backend) as q:  # another loop runs in this thread
         with working(q):
             assert q.result(f.submit(1)) == 2
@@ -265,7 +270,7 @@ def test_close_wakes_those_who_wait(q: dls.Dispatch) -> None:
             waiting.result(PATIENCE)
 
 
-def test_close_under_fire_hangs_nobody(address: str, backend: str) -> None:
+def test_close_under_fire_hangs_nobody(address: str, backend: Any) -> None:
     for _ in range(5):
         q = dls.Dispatch(address, backend=backend)
         stopped = []
@@ -299,7 +304,7 @@ def test_close_lets_a_worker_finish(q: dls.Dispatch) -> None:
         assert worker.result(PATIENCE) == 1
 
 
-def test_a_memory_plane_that_was_never_used_closes(backend: str) -> None:
+def test_a_memory_plane_that_was_never_used_closes(backend: Any) -> None:
     dls.Dispatch(":memory:", backend=backend).close()
     with dls.Dispatch(":memory:", backend=backend):
         pass
@@ -315,19 +320,77 @@ def stuck():
     time.sleep(60)
 
 inv = q.submit(stuck)
-threading.Thread(target=dls.run_worker, args=(q,), daemon=True).start()
+threading.Thread(target=dls.run_worker, args=(q,), daemon=sys.argv[3] == "daemon").start()
 while q.get(inv).state == "queued":
     time.sleep(0.01)
 print(time.time())
 """
 
 
-def test_exit_closes_within_two_seconds(address: str, backend: str, tmp_path: Path) -> None:
-    began = float(python(SCRIPT, tmp_path, address, backend))
+@pytest.mark.parametrize("thread", ["daemon", "joined by the interpreter"])
+def test_exit_closes_within_two_seconds(address: str, backend: Any, tmp_path: Path, thread: str) -> None:
+    began = float(python(SCRIPT, tmp_path, address, backend, thread))
     assert time.time() - began < 4  # 2 s, and the interpreter's own end
 
 
-def test_nothing_is_left_behind(address: str, backend: str) -> None:
+@pytest.mark.parametrize("body", ["idle", "async"])
+def test_exit_ends_a_worker_on_a_thread_that_is_no_daemon(
+    address: str, backend: Any, tmp_path: Path, body: str
+) -> None:
+    script = """
+    import subprocess, sys, threading, time
+    import anyio
+    import lakeshore as dls
+
+    if len(sys.argv) == 4:
+        done = subprocess.run([sys.executable, __file__, *sys.argv[1:], ""], capture_output=True, text=True)
+        print(repr(done.stderr), done.stdout)
+        sys.exit(done.returncode)
+    q = dls.Dispatch(sys.argv[1], backend=sys.argv[2])
+
+    async def stuck():
+        await anyio.sleep(60)
+
+    threading.Thread(target=dls.run_worker, args=(q,)).start()
+    while not q.workers.list():
+        time.sleep(0.01)
+    if sys.argv[3] == "async":
+        inv = q.submit(stuck)
+        while q.get(inv).state == "queued":
+            time.sleep(0.01)
+    print(time.time())
+    """
+    stderr, began = python(script, tmp_path, address, backend, body).split()
+    assert stderr == "''"
+    assert time.time() - float(began) < 4
+
+
+@pytest.mark.anyio
+async def test_a_cancel_is_not_replaced_by_the_end_of_the_plane(
+    address: str, backend: Any, anyio_backend: Any
+) -> None:
+    q = dls.Dispatch(address, backend=backend)
+    inv = await f.asubmit(_dispatch=q)
+    connection, verb, ends = q.connection(), verbs.result(inv), []
+    stream = AsyncStream[Any](connection, verbs.known(inv), 0, ())
+
+    async def wait(call: Any, *args: Any) -> None:
+        try:
+            await call(*args)
+        except BaseException as error:
+            ends.append(type(error))
+            raise
+
+    async with anyio.create_task_group() as waits:
+        waits.start_soon(wait, connection.call, verb.make(connection.number()), verb.id)
+        waits.start_soon(wait, stream.__anext__)
+        await anyio.sleep(0.1)
+        waits.cancel_scope.cancel()
+        q.close()
+    assert ends == [anyio.get_cancelled_exc_class()] * 2
+
+
+def test_nothing_is_left_behind(address: str, backend: Any) -> None:
     before = set(threading.enumerate())
     with dls.Dispatch(address, backend=backend) as q:
         inv = f.submit()
@@ -337,10 +400,65 @@ def test_nothing_is_left_behind(address: str, backend: str) -> None:
     assert set(threading.enumerate()) <= before
 
 
-# fork
+# ids and forks
 
 
-def test_a_forked_child(tmp_path: Path, backend: str) -> None:
+def test_ids_of_many_threads_rise_in_each_and_never_repeat() -> None:
+    made: list[list[bytes]] = [[] for _ in range(8)]
+    now = 0
+
+    def clock() -> int:  # a thread that is interrupted here sees an old time
+        nonlocal now
+        seen = now
+        now = seen + 1
+        time.sleep(0)
+        return seen // 50
+
+    make = IdMaker(clock, os.urandom, threading.Lock)
+    threads = [
+        threading.Thread(target=lambda mine=mine: mine.extend(make() for _ in range(3000))) for mine in made
+    ]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert all(mine == sorted(mine) for mine in made)
+    assert len({id for mine in made for id in mine}) == 8 * 3000
+
+
+def test_a_forked_child_makes_ids_of_its_own(tmp_path: Path) -> None:
+    out = python(
+        """
+        import os, time
+        from lakeshore.core import plane
+        from lakeshore.sdk import forks, functions
+
+        plane.new_id._clock_ms = lambda: 1 << 45  # time stands still
+        last, mark, count = plane.new_id(), functions.process_mark(), forks.count
+        read, write = os.pipe()
+        pid = os.fork()
+        mine = [plane.new_id() for _ in range(1000)]
+        assert mine == sorted(mine) and mine[0] > last
+        if pid == 0:
+            assert functions.process_mark() != mark and forks.count == count + 1
+            os.write(write, b"".join(mine))
+            os._exit(0)
+        assert functions.process_mark() == mark and forks.count == count
+        theirs = os.read(read, 16_000)
+        assert os.waitpid(pid, 0)[1] == 0
+        print(len({*mine, *(theirs[n : n + 16] for n in range(0, len(theirs), 16))}))
+        """,
+        tmp_path,
+    )
+    assert out == "2000"
+
+
+def test_a_forked_child(tmp_path: Path, backend: Any) -> None:
     out = python(
         """
         import os, sys
@@ -398,7 +516,7 @@ def test_a_forked_child(tmp_path: Path, backend: str) -> None:
     assert out[4] == "2"
 
 
-def test_a_dropped_plane_frees_what_it_held(backend: str) -> None:
+def test_a_dropped_plane_frees_what_it_held(backend: Any) -> None:
     with dls.Dispatch(":memory:", backend=backend) as q:
         for x in range(50):
             f.submit(x)

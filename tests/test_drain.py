@@ -359,8 +359,12 @@ def test_a_threads_event_stops_a_blocking_worker_and_its_thread_goes() -> None:
             q.submit(body)
             threading.Thread(target=lambda: (begun.wait(), stop.set())).start()  # noqa: B023
             assert dls.run_worker(q, stop=stop) == 1
-            never = threading.Event()
-            assert dls.run_worker(q, drain=True, stop=never) == 0
+            later = threading.Event()
+            for _ in range(3):
+                assert dls.run_worker(q, drain=True, stop=later) == 0
+            waits = [thread for thread in _threads() if thread.name == "lakeshore stop"]
+            assert [thread.daemon for thread in waits] == [True]  # one for the event, not for each worker
+            later.set()
         limit = time.monotonic() + 10
         while _threads() and time.monotonic() < limit:
             for thread in _threads():

@@ -215,7 +215,7 @@ def test_pruning_takes_what_has_ended(q: dls.Dispatch) -> None:
         q.result(done[-1])
 
 
-def test_a_queue_s_own_retention(tmp_path: Path, backend: str) -> None:
+def test_a_queue_s_own_retention(tmp_path: Path, backend: Any) -> None:
     with dls.Dispatch(tmp_path / "plane.db", backend=backend) as q:
         q.queues.add("short", retention=0)
         short, long = dls.udf(f.fn, queue="short").submit(), f.submit()

@@ -37,7 +37,7 @@ def fail(q: dls.Dispatch) -> None:
         q.queues.ls()
 
 
-def test_all_who_wait_are_told_and_the_path_opens_anew(tmp_path: Path, backend: str, bug: None) -> None:
+def test_all_who_wait_are_told_and_the_path_opens_anew(tmp_path: Path, backend: Any, bug: None) -> None:
     path = tmp_path / "plane.db"
     first = dls.Dispatch(path, backend=backend)
     inv = first.submit(double, 21)
@@ -64,7 +64,7 @@ def test_all_who_wait_are_told_and_the_path_opens_anew(tmp_path: Path, backend: 
     first.close()
 
 
-def test_a_memory_plane_that_failed_says_so(backend: str, bug: None) -> None:
+def test_a_memory_plane_that_failed_says_so(backend: Any, bug: None) -> None:
     with dls.Dispatch(":memory:", backend=backend) as q:
         inv = q.submit(double, 21)
         fail(q)

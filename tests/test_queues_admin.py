@@ -53,7 +53,7 @@ def blocked(q: dls.Dispatch, n: int) -> None:
     raise AssertionError(f"{q.queues.stats('q1').blocked} are blocked, not {n}")
 
 
-def test_settings_are_kept(tmp_path: Path, backend: str) -> None:
+def test_settings_are_kept(tmp_path: Path, backend: Any) -> None:
     with dls.Dispatch(tmp_path / "plane.db", backend=backend) as q:
         added = q.queues.add("q1", **SETTINGS)  # type: ignore[arg-type]
         assert added == q.queues.show("q1")
@@ -127,7 +127,7 @@ REACH = {"active": [], "draining": ["drain"], "paused": ["pause"], "archived": [
 
 @pytest.mark.parametrize("state", LEGAL)
 @pytest.mark.parametrize("move", MOVES)
-def test_moves(backend: str, state: str, move: str) -> None:
+def test_moves(backend: Any, state: str, move: str) -> None:
     with dls.Dispatch(":memory:", backend=backend) as q:
         q.queues.add("q1")
         for step in REACH[state]:
@@ -159,7 +159,7 @@ def test_what_each_state_does(q: dls.Dispatch, move: str, admits: bool, hands_ou
     assert [queue.name for queue in q.queues.ls(state="archived")] == ["q1"] * (move == "archive")
 
 
-def test_a_state_outlives_a_restart(tmp_path: Path, backend: str) -> None:
+def test_a_state_outlives_a_restart(tmp_path: Path, backend: Any) -> None:
     with dls.Dispatch(tmp_path / "plane.db", backend=backend) as q:
         inv = body.submit(1)
         q.queues.archive("q1")
@@ -344,7 +344,8 @@ def test_max_running(q: dls.Dispatch) -> None:
 
 
 def test_orders(q: dls.Dispatch) -> None:
-    for kind, wanted in (("fifo", [1, 3, 2]), ("filo", [2, 3, 1]), ("priority", [3, 2, 1])):
+    orders: Any = (("fifo", [1, 3, 2]), ("filo", [2, 3, 1]), ("priority", [3, 2, 1]))
+    for kind, wanted in orders:
         q.queues.add(kind, kind=kind)
         ids = {n: dls.udf(f, queue=kind).submit(n, _priority=n) for n in (1, 3, 2)}
         dls.run_worker(q, queues=[kind], drain=True)
@@ -413,7 +414,7 @@ def test_the_default_queue_stays(q: dls.Dispatch) -> None:
         dls.udf(f).submit()
 
 
-def test_a_removed_queue_is_gone_after_a_restart(tmp_path: Path, backend: str) -> None:
+def test_a_removed_queue_is_gone_after_a_restart(tmp_path: Path, backend: Any) -> None:
     with dls.Dispatch(tmp_path / "plane.db", backend=backend) as q:
         inv = body.submit(1)
         old = q.queues.show("q1").id

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ with dls.Dispatch(sys.argv[1], backend=sys.argv[2]) as q:
 """
 
 
-def _start(tmp_path: Path, backend: str, seconds: float, kind: str) -> subprocess.Popen[str]:
+def _start(tmp_path: Path, backend: Any, seconds: float, kind: str) -> subprocess.Popen[str]:
     script = tmp_path / "worker.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), ":memory:", backend, str(seconds), kind]
@@ -59,7 +60,7 @@ def _start(tmp_path: Path, backend: str, seconds: float, kind: str) -> subproces
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_drains(tmp_path: Path, backend: str, number: signal.Signals) -> None:
+def test_the_first_signal_drains(tmp_path: Path, backend: Any, number: signal.Signals) -> None:
     process = _start(tmp_path, backend, 0.3, "async")
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
@@ -69,7 +70,7 @@ def test_the_first_signal_drains(tmp_path: Path, backend: str, number: signal.Si
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("kind", ["async", "sync"])
-def test_the_second_signal_ends_at_once(tmp_path: Path, backend: str, kind: str) -> None:
+def test_the_second_signal_ends_at_once(tmp_path: Path, backend: Any, kind: str) -> None:
     process = _start(tmp_path, backend, 600, kind)
     while process.poll() is None:
         process.send_signal(signal.SIGINT if kind == "async" else signal.SIGTERM)
@@ -83,7 +84,7 @@ def test_the_second_signal_ends_at_once(tmp_path: Path, backend: str, kind: str)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_elsewhere_signals_are_left_alone(backend: str) -> None:
+def test_elsewhere_signals_are_left_alone(backend: Any) -> None:
     hits: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda *_: hits.append(1))
     ours, sigint = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)

@@ -48,7 +48,7 @@ def test_the_holder_is_named_to_a_second_process(tmp_path: Path) -> None:
     child = hold(path)
     try:
         with pytest.raises(
-            StoreLocked, match=rf"process {child.pid} on this machine .*connect to it"
+            StoreLocked, match=rf"process {child.pid} on this machine .*submit in that process"
         ) as caught:
             StoreLock(path).acquire()
         assert caught.value.pid == child.pid
@@ -86,7 +86,7 @@ def test_once_in_one_process_too(tmp_path: Path) -> None:
 def test_a_holder_elsewhere_or_unknown_is_named_as_such(tmp_path: Path) -> None:
     with StoreLock(tmp_path / "db") as lock:
         lock.describe(host="elsewhere", pid=7)
-        with pytest.raises(StoreLocked, match=r"process 7 on the machine elsewhere: run `lakeshore serve`"):
+        with pytest.raises(StoreLocked, match=r"process 7 on the machine elsewhere: work with it there"):
             StoreLock(tmp_path / "db").acquire()
         lock.path.write_text("[]")
         with pytest.raises(StoreLocked, match="did not say who") as caught:

@@ -34,6 +34,7 @@ from lakeshore.core.rows import (
     GetFunction,
     GetInvocation,
     GetKey,
+    GetMarks,
     InvocationRow,
     KeyRow,
     ListInvocations,
@@ -486,6 +487,7 @@ READS: list[Query] = [
     GetKey(NS, Q, "k"),
     GetChunks(NS, id_of(1), 0),
     GetExtent(NS, id_of(1)),
+    GetMarks(NS, id_of(1), 0, 9, 9),
     GetFunction(b"h"),
     ListWorkers(NS),
     LoadLive(),
@@ -676,6 +678,7 @@ class BothStores(RuleBasedStateMachine):
         self.ask(ListWorkers(space))
         for owner in (number, more["topic"]):
             self.ask(GetExtent(NS, id_of(owner)))
+            self.ask(GetMarks(NS, id_of(owner), 0, 1 << 40, 50))
             self.ask(GetChunks(NS, id_of(owner), more["seq"], more["frames"], more["size"]))
 
     @rule(

@@ -25,7 +25,7 @@ def test_publishers_never_overwrite_each_other(q: dls.Dispatch) -> None:
     assert {frame.seq: frame.value for frame in topic.stream()} == dict(numbers)
 
 
-def test_two_faces_of_one_file_share_a_topic(tmp_path: Path, backend: str) -> None:
+def test_two_faces_of_one_file_share_a_topic(tmp_path: Path, backend: Any) -> None:
     path = tmp_path / "plane.db"
     with dls.Dispatch(path, backend=backend) as one, dls.Dispatch(path) as two:
         assert [one.topic("t").post("a"), two.topic("t").post("b"), one.topic("t").post("c")] == [0, 1, 2]
@@ -62,7 +62,7 @@ def test_nothing_is_posted_after_the_end(q: dls.Dispatch) -> None:
     assert values(topic.stream()) == [1]
 
 
-def test_the_end_and_the_values_are_kept(tmp_path: Path, backend: str) -> None:
+def test_the_end_and_the_values_are_kept(tmp_path: Path, backend: Any) -> None:
     path = tmp_path / "plane.db"
     with dls.Dispatch(path, backend=backend) as q:
         q.topic("open").post("a")
@@ -126,7 +126,7 @@ def test_names_that_can_not_be(q: dls.Dispatch, name: str) -> None:
         q.topic(name)
 
 
-def test_values_that_can_not_travel(backend: str) -> None:
+def test_values_that_can_not_travel(backend: Any) -> None:
     with dls.Dispatch(":memory:", backend=backend, payload_limit=1000) as q:
         with pytest.raises(TypeError, match="value"):
             q.topic("t").post(object())
@@ -155,3 +155,21 @@ async def test_the_async_face(address: str, anyio_backend: Any) -> None:
             await topic.post(4)
         assert [topic.name for topic in await q.topics.list()] == ["t"]
         await q.topics.remove("t")
+
+
+def test_old_values_and_old_topics_are_pruned(tmp_path: Path, backend: Any) -> None:
+    path = tmp_path / "plane.db"
+    with dls.Dispatch(path, backend=backend) as q:
+        q.topic("open").post(1)
+        q.topic("shut").close()
+        stream = q.topic("typo").stream()
+        with elsewhere(lambda: list(stream)) as reading:
+            assert {topic.name for topic in q.topics.list()} == {"open", "shut"}
+            q.topic("typo").close()
+            assert reading.result(PATIENCE) == []
+    with dls.Dispatch(path, backend=backend, retention=0.0) as q:
+        q.jobs.prune()
+        assert [topic.name for topic in q.topics.list()] == ["open"]
+        with pytest.raises(dls.Gap) as gap:
+            next(q.topic("open").stream())
+        assert gap.value.first == 1

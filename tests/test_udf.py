@@ -463,7 +463,7 @@ def test_a_submit_without_any_plane_opens_the_local_one(tmp_path: Path) -> None:
 # how a body travels
 
 
-def test_memory_planes_never_pickle(backend: str) -> None:
+def test_memory_planes_never_pickle(backend: Any) -> None:
     lock = threading.Lock()
     with dls.Dispatch(":memory:", backend=backend) as q:
         ids = [q.submit(lambda: lock.locked()), q.submit(functools.partial(plain, y=5), 1)]

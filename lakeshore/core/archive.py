@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .actor import Actor, Wake
+from .actor import NEVER, Actor, Wake
 from .engine import Engine, store_failed
 from .entry import outcome_of
 from .errors import Expired, NotFound
-from .ids import first_at, milliseconds, text_of
+from .ids import milliseconds, text_of
 from .intake import refusal
 from .journal import Journal, Streams
 from .kills import already_ended
@@ -27,7 +28,7 @@ from .messages import (
     Wait,
     Why,
 )
-from .notes import Again, Note
+from .notes import Again, Note, SweepTopics
 from .ports import Outlet
 from .queue import Queue
 from .rows import (
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from .space import Space
 
 _PRUNE_EVERY = 60.0  # seconds between rounds of pruning
+_LOOK_AGAIN = 3600.0  # at least so many seconds until rows are looked at for no known reason
+_FIRST, _LAST = b"\0" * 16, b"\xff" * 16  # below and above every id
 
 
 class Step(Note, frozen=True, gc=False):
@@ -72,6 +75,9 @@ class Archive(Actor):
         self._round: tuple[PruneJobs, Outlet] | None = None  # for whom this round of pruning is
         self._count = 0
         self._pruning = False
+        self._calendar = Calendar()
+        self._sweeps = 0  # how often ended workers and unused functions are still to be looked for
+        self._sweep_at = 0.0  # and when they are anyway
         self.handlers |= {
             Wait: self._on_wait,
             Get: self._on_get,
@@ -239,18 +245,63 @@ class Archive(Actor):
 
     def _on_wake(self, message: Wake, sender: Any) -> None:
         self.call_at(self.engine.now + _PRUNE_EVERY)
+        self.engine.tell(self.space.topics, SweepTopics())
         if not self._pruning:
             self._begin()
 
     def _on_prune(self, message: PruneJobs, peer: Any) -> None:
+        if message.older_than is None:
+            self.engine.tell(self.space.topics, SweepTopics())
         self._by_hand.append((message, peer))
         if not self._pruning:
             self._begin()
 
     def _begin(self) -> None:
-        self._round = self._by_hand.popleft() if self._by_hand else None
         self._count = 0
-        self._prune(b"\0" * 16)
+        self._pruning = True
+        if self._by_hand:
+            self._round = self._by_hand.popleft()
+            self._prune(_FIRST)
+            return
+        self._round = None
+        queues = {
+            queue.id: queue.settings.retention
+            for queue in self.space.by_id.values()
+            if queue.settings.retention is not None
+        }
+        calendar = self._calendar
+        if (calendar.retention, calendar.queues) != (self.retention, queues):
+            calendar = self._calendar = Calendar(self.retention, queues)
+        if calendar.fresh_at > self.engine.wall():
+            self._go_on()
+        else:
+            self.engine.read(self, ListInvocations(self.space.name, limit=1), self._with_newest)
+
+    def _with_newest(self, rows: list[InvocationRow] | BaseException) -> None:
+        if not isinstance(rows, BaseException):
+            self._calendar.came(rows[0].id if rows else _FIRST)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next step of a periodic round, or its end."""
+        after = self._calendar.next(self.engine.wall())
+        if after is not None:
+            self._prune(after)
+            return
+        self._gone()
+        if self._sweeps or self._sweep_at <= self.engine.wall():
+            self._prune(_LAST)
+        else:
+            self._end()
+
+    def _gone(self) -> None:
+        if self._count:
+            self._sweeps = 2  # a function goes in the second sweep that finds it unused
+
+    def _end(self) -> None:
+        self._pruning = False
+        if self._by_hand:
+            self._begin()
 
     def _prune(self, after: bytes) -> None:
         wall = self.engine.wall()
@@ -263,23 +314,90 @@ class Archive(Actor):
                 for queue in self.space.by_id.values()
                 if queue.settings.retention is not None
             }
-        self._pruning = True
-        self.engine.batch.prune(Prune(self.space.name, after, before, queues))
+        self.engine.batch.prune(Prune(self.space.name, after, before, queues, now=wall))
         self.engine.touch(self)
 
     def _on_step(self, message: Step, sender: Any) -> None:
         prune, pruned = message.prune, message.pruned
         self._count += len(pruned.ids)
-        newest = first_at(int(max([prune.ended_before, *prune.queues.values()]) * 1000) + 1)
-        if pruned.cursor is not None and milliseconds(pruned.cursor) <= milliseconds(newest):
+        if self._round is None:
+            if prune.after == _LAST:
+                self._sweeps = max(0, self._sweeps - 1)
+                self._sweep_at = prune.now + max(self.retention, _LOOK_AGAIN)
+                self._end()
+            else:
+                self._calendar.looked(prune, pruned)
+                self._go_on()
+        elif pruned.cursor is not None and not _young(pruned.cursor, prune):
             self._prune(pruned.cursor)
-            return
-        self._pruning = False
-        if self._round is not None:
+        else:
             request, peer = self._round
             self.engine.emit(peer, Answer(request.req, self._count))
-        if self._by_hand:
-            self._begin()
+            self._gone()
+            self._end()
+
+
+class Calendar:
+    """When which of the stored invocations may be due, so that none is looked at in vain.
+
+    Args:
+        retention, queues: by which rules, in seconds; `queues` are those with one of their own.
+
+    Attributes:
+        fresh_at: when what was not stored yet at the last look may be due.
+    """
+
+    def __init__(self, retention: float = NEVER, queues: dict[bytes, float] | None = None) -> None:
+        self.retention, self.queues = retention, queues or {}
+        every = (retention, *self.queues.values())
+        self._shortest, self._longest = min(every), max(*every, _LOOK_AGAIN)
+        self._marks = [_FIRST]  # rows after one, up to the next, are due at the same place of `_dues`
+        self._dues = [0.0]
+        self._at = 0
+        self._newest = b""
+        self.fresh_at = 0.0
+
+    def came(self, newest: bytes) -> None:
+        """The newest id that is stored, asked for at `fresh_at`."""
+        if newest > self._newest:
+            self._newest = newest
+            self._dues[-1] = 0.0
+
+    def next(self, wall: float) -> bytes | None:
+        """After which id to look next in this round; None at its end."""
+        for at in range(self._at, len(self._marks)):
+            if self._dues[at] <= wall:
+                self._at = at
+                return self._marks[at]
+        self._at = 0
+        return None
+
+    def looked(self, prune: Prune, pruned: Pruned) -> None:
+        """That was done, and what it found."""
+        at, marks, dues, now = self._at, self._marks, self._dues, prune.now
+        due = now + min(pruned.wait, self._longest)
+        cursor = pruned.cursor
+        if cursor is None:
+            fresh = True
+            marks[at + 1 :], dues[at:] = [], [due]
+        else:
+            end = bisect_right(marks, cursor, at + 1)
+            fresh = end == len(marks)
+            rest = dues[end - 1]
+            if _young(cursor, prune):
+                rest = max(rest, min(milliseconds(cursor) / 1000, now) + self._shortest)
+            marks[at + 1 : end], dues[at:end] = [cursor], [due, rest]
+        if fresh:
+            self.fresh_at = now + self._shortest
+        if at and pruned.wait == NEVER:  # nothing is left there
+            del marks[at], dues[at]
+            at -= 1
+        self._at = at + 1
+
+
+def _young(id: bytes, prune: Prune) -> bool:
+    """Whether all from an id on are too young to be pruned."""
+    return milliseconds(id) > max([prune.ended_before, *prune.queues.values()]) * 1000 + 1
 
 
 def missing(id: bytes, expired: bool) -> NotFound:

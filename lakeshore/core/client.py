@@ -78,10 +78,10 @@ class Client:
         self._streams[message.req] = sink
         self.link.send(message)
 
-    def consumed(self, req: int, frames: int) -> None:
-        """Give a stream's credit back."""
+    def consumed(self, req: int, frames: int, size: int = 0) -> None:
+        """Give a stream's credit back, in frames and in bytes."""
         if req in self._streams:
-            self.link.send(Credit(req, frames))
+            self.link.send(Credit(req, frames, size))
 
     def close_stream(self, req: int, id: bytes = b"") -> None:
         """Done with a stream, at its end or before."""

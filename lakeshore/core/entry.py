@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .member import Member
 
+_FIRST, _LAST = 10, 50  # attempts that a record keeps, of an invocation that had many
 INLINE = 1024  # bytes of arguments or of a result that live in the row; larger ones are blobs
 
 
@@ -32,6 +33,7 @@ class Entry(Struct, gc=False):
     args_size: int = 0
     ready: float | None = None
     ready_at: float = 0.0
+    claimable_at: float | None = None  # since when it counts as claimable; None: since it was submitted
     deadline: float | None = None
     expires_at: float = NEVER
     attempt: int = 0
@@ -79,8 +81,20 @@ class Entry(Struct, gc=False):
                 self.error,
                 self.reason,
                 0 if journal is None else journal.next_seq,
+                self.args_size,
+                self.claimable_at,
             ),
         )
+
+    @property
+    def claimable_since(self) -> float:
+        """From when its cut-off counts; the time it ran is left out."""
+        return self.submitted if self.claimable_at is None else self.claimable_at
+
+    def came_back(self, now: float) -> None:
+        """It is queued again, or will be at `ready`: the time since its claim was not claimable."""
+        away = max(now, self.ready or now) - self.attempts[-1].started_at
+        self.claimable_at = self.claimable_since + max(0.0, away)
 
     def outcome(self, req: int) -> Outcome:
         """The answer to a wait, once terminal."""
@@ -94,6 +108,8 @@ class Entry(Struct, gc=False):
         """A worker claims it."""
         self.attempt += 1
         self.attempts = (*self.attempts, Attempt(self.attempt, worker, now, pid=pid))
+        if len(self.attempts) > _FIRST + _LAST:
+            self.attempts = self.attempts[:_FIRST] + self.attempts[-_LAST:]
 
     def close_attempt(self, outcome: str, reason: str | None, now: float) -> None:
         """The running attempt is over."""
@@ -116,9 +132,10 @@ def entry_of(row: InvocationRow) -> Entry:
         record.priority,
         row.state,
         args,
-        0 if args is None else len(args),
+        record.args_size or len(args or b""),
         record.ready_at,
         0.0,
+        record.claimable_at,
         record.deadline,
         NEVER,
         record.attempt,
@@ -126,6 +143,7 @@ def entry_of(row: InvocationRow) -> Entry:
         record.retries,
         record.losses,
         record.killing,
+        error=record.error,
         stored=True,
     )
 

@@ -14,21 +14,20 @@ if TYPE_CHECKING:
     from .member import Member
     from .queue import Queue
 
-_SKIP = 256  # entries one Take may pass over because the worker can't resolve them
+_SKIP = 1000  # entries one turn may set apart because the worker can't resolve them
+_DRAWS = 100  # entries of a line that come back into an order that draws, at least
 
 
 class Handout:
     """The exit of one queue; runs in its turns.
 
-    `hungry` workers took less than they had room for, and are called when there is more; those in
-    `unable` are hungry too, but can't find the functions of what is claimable. `unresolved` says
-    which workers can't find a function.
+    `hungry` workers took less than they had room for, and are called when there is more. `unresolved`
+    says which workers can't find a function; its entries are set apart when such a worker meets them.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue, self.engine = queue, queue.engine
         self.hungry: dict[Member, None] = {}
-        self.unable: dict[Member, None] = {}
         self.unresolved: dict[str, set[Member]] = {}
         self._watched = False  # a worker that ends when nothing is left waits for a retry delay
         queue.handlers |= {Take: self.on_take, Join: self.on_join, Leave: self.on_leave}
@@ -37,24 +36,30 @@ class Handout:
         """Tell as many hungry workers as there is work for."""
         if self.queue.state not in HANDS_OUT:
             return
-        count, hungry, limit = (
-            self.queue.backlog.claimable,
-            self.hungry,
-            self.queue.settings.admission.max_running,
-        )
-        if limit is not None:
-            count = min(count, limit - len(self.queue.running))
+        backlog, hungry = self.queue.backlog, self.hungry
+        limit = self.queue.settings.admission.max_running
+        room = backlog.claimable if limit is None else limit - len(self.queue.running)
+        count = min(backlog.in_order, room)
         while hungry and count > 0:
             member = next(iter(hungry))
             del hungry[member]
             self.engine.tell(member, Ready(), self.queue)
             count -= max(1, member.credit)
+        if hungry and backlog.apart and room > 0:
+            self._call_able(min(backlog.claimable - backlog.in_order, room))
 
-    def wake_able(self, entry: Entry) -> None:
-        """Something new is claimable: who may be able to run it is to be called again."""
-        for member in [member for member in self.unable if self._resolvable(entry, member)]:
-            del self.unable[member]
-            self.hungry[member] = None
+    def _call_able(self, count: int) -> None:
+        """Tell hungry workers of entries that are apart, if they find one's function."""
+        keys = [key for key in self.queue.backlog.apart if not self._refused_by_all(key)]
+        if not keys:
+            return
+        able = [member for member in self.hungry if any(self._finds(member, key) for key in keys)]
+        for member in able:
+            if count <= 0:
+                return
+            del self.hungry[member]
+            self.engine.tell(member, Ready(), self.queue)
+            count -= max(1, member.credit)
 
     def on_take(self, message: Take, member: Member) -> None:
         if message.n == 0:  # it has no room, or has left: the next one, then
@@ -68,31 +73,36 @@ class Handout:
             return
         grants: list[Grant] = []
         pending: list[tuple[bytes, int]] = []
-        aside: list[Entry] = []
+        skipped, asked, backlog = 0, message.n, self.queue.backlog
         limit = self.queue.settings.admission.max_running
         room = message.n if limit is None else min(message.n, limit - len(self.queue.running))
-        if self.queue.state in HANDS_OUT:
-            while len(grants) + len(pending) < room and len(aside) < _SKIP:
-                entry = self.queue.backlog.pop()
+        if self.queue.state in HANDS_OUT and room > 0:
+            if backlog.apart:
+                some = max(room, _DRAWS) if self.queue.settings.kind == "boltzmann" else room
+                backlog.bring([key for key in backlog.apart if self._finds(member, key)], some)
+            while len(grants) + len(pending) < room and skipped < _SKIP:
+                entry = backlog.pop()
                 if entry is None:
                     break
-                if self.unresolved and not self._resolvable(entry, member):
-                    aside.append(entry)
+                if self.unresolved and not self._finds(member, key := self.function_key(entry)):
+                    backlog.set_apart(entry, key)
+                    skipped += 1
                     continue
                 self._claim(entry, member, grants, pending)
-        for entry in aside:
-            if self.nobody_resolves(entry):
-                self.queue.backlog.set_aside(entry)
-            else:
-                self.queue.backlog.add(entry, self.engine.now)
         claimed = len(grants) + len(pending)
-        if claimed < message.n:
-            (self.unable if aside else self.hungry)[member] = None
+        if skipped == _SKIP and claimed < room:  # go on in another turn, at once or when it asks again
+            if not claimed:
+                self.engine.tell(self.queue, message, member)
+                self.call()
+                return
+            asked = claimed
+        if claimed < asked:
+            self.hungry[member] = None
         if self.hungry and self.queue.backlog.claimable:
             self.call()  # it took less than was thought: others may be called for the rest
         retrying = self.queue.backlog.retrying > 0 and self.queue.state in HANDS_OUT
         self._watched |= retrying and member.hello.quiet
-        self.engine.tell(member, Took(tuple(grants), message.n, tuple(pending), retrying), self.queue)
+        self.engine.tell(member, Took(tuple(grants), asked, tuple(pending), retrying), self.queue)
         if claimed and self.queue.intake.blocked:
             self.queue.intake.let_in()
 
@@ -114,10 +124,9 @@ class Handout:
         """Have workers that wait for a retry delay ask again where none is left to wait for."""
         if self._watched and not (self.queue.backlog.retrying and self.queue.state in HANDS_OUT):
             self._watched = False
-            for hungry in (self.hungry, self.unable):
-                for member in [member for member in hungry if member.hello.quiet]:
-                    del hungry[member]
-                    self.engine.tell(member, Ready(), self.queue)
+            for member in [member for member in self.hungry if member.hello.quiet]:
+                del self.hungry[member]
+                self.engine.tell(member, Ready(), self.queue)
 
     def _claim(
         self, entry: Entry, member: Member, grants: list[Grant], pending: list[tuple[bytes, int]]
@@ -182,26 +191,32 @@ class Handout:
         else:
             self.engine.read(self.queue, GetBlob(self.queue.space.name, entry.id, "args"), with_args)
 
-    def _resolvable(self, entry: Entry, member: Member) -> bool:
-        return member not in self.unresolved.get(self._function_key(entry), ())
+    def _finds(self, member: Member, key: str) -> bool:
+        return member not in self.unresolved.get(key, ())
 
     def nobody_resolves(self, entry: Entry) -> bool:
-        refusing = self.unresolved.get(self._function_key(entry), set())
+        """Whether no worker that is here can find an entry's function."""
+        return self._refused_by_all(self.function_key(entry))
+
+    def _refused_by_all(self, key: str) -> bool:
+        refusing = self.unresolved.get(key, set())
         return all(member in refusing for member in self.queue.members)
+
+    def is_stuck(self, entry: Entry) -> bool:
+        """Whether it is claimable, and waits for a worker that can find its function."""
+        key = self.function_key(entry)
+        return key in self.queue.backlog.apart and bool(self.queue.members) and self._refused_by_all(key)
 
     def on_join(self, message: Join, sender: Any) -> None:
         if self.queue not in message.member.queues or message.member.gone:
             return  # it left before it was here
         self.queue.members[message.member] = None
-        if self.queue.backlog.unstick():
-            self.engine.tell(self.queue, message)  # some are left: go on in another turn
         self.call()
 
     def on_leave(self, message: Leave, sender: Any) -> None:
         member = message.member
         self.queue.members.pop(member, None)
         self.hungry.pop(member, None)
-        self.unable.pop(member, None)
         for key in [key for key, members in self.unresolved.items() if member in members]:
             self.unresolved[key].discard(member)
             if not self.unresolved[key]:
@@ -209,8 +224,9 @@ class Handout:
 
     def cannot_resolve(self, entry: Entry, member: Member) -> None:
         """A worker can't find an entry's function."""
-        self.unresolved.setdefault(self._function_key(entry), set()).add(member)
+        self.unresolved.setdefault(self.function_key(entry), set()).add(member)
 
-    def _function_key(self, entry: Entry) -> str:
+    def function_key(self, entry: Entry) -> str:
+        """What names the function of an entry."""
         function = entry.call.options.function
         return function.local or function.ref or function.value.hex()

@@ -75,7 +75,7 @@ class Inquiries:
         if entry.ready_at > self.engine.now:
             what = "its retry delay" if entry.retrying else "its delay"
             reasons.append(f"{what} ends in {entry.ready_at - self.engine.now:.1f} s")
-        elif queue.backlog.is_stuck(entry):
+        elif queue.handout.is_stuck(entry):
             name = entry.call.options.function.name
             reasons.append(f"no live worker can find the function {name}: start one that can import it")
         limit = queue.settings.admission.max_running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from .engine import store_failed
 from .errors import Conflict, KeyConflict, QueueClosed, QueueFull, Refused, StoreFailed
 from .ids import text_of
 from .messages import Accepted, Blocked, Drop, Refusal, Submit, SubmitMany, SubmittedMany, Turn
+from .notes import LetIn
 from .orders import Order, make_order
 from .ports import Outlet
 from .rows import GetInvocation, GetKey, InvocationRow, KeyRow, Missing
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Found = KeyRow | InvocationRow | Missing | BaseException | None  # what the store knows of a submit
 
+_STEP = 1000  # how many of those who wait one turn serves
 _RESERVED = 10.0  # seconds a granted turn stays reserved
 
 
@@ -58,11 +61,15 @@ class Intake:
         self.engine = queue.engine
         self.keys: dict[str, tuple[bytes, bytes]] = {}  # of live invocations: id and digest
         self._reading: dict[str, list[Callable[[Found], None]]] = {}
+        self._undecided: dict[str, int] = {}  # how many submits of a key are being looked up
+        self._former: dict[str, tuple[bytes, bytes]] = {}  # of `_undecided` keys that left memory meanwhile
         self._tickets: dict[int, Ticket] = {}
         self._numbers: dict[tuple[int, int], int] = {}  # of tickets, by peer and request
         self._waiting: Order
         self._count = 0
         self._reserved: dict[tuple[int, int], tuple[float, int]] = {}  # until when, for how many bytes
+        self._lapses: deque[tuple[float, tuple[int, int]]] = deque()  # when reservations end
+        self._going_on = False
         self._promised = 0  # bytes
         self._rate: float | None = None
         self._bucket: TokenBucket | None = None
@@ -88,6 +95,7 @@ class Intake:
     def submit(self, message: Submit, peer: Peer) -> None:
         """Admit one invocation, or say why not."""
         if message.again or message.call.key:
+            self._begin(message.call.key)
             self._look(message, lambda found: self._one(message, peer, found))
         else:
             self._one(message, peer, None)
@@ -95,6 +103,8 @@ class Intake:
     def submit_many(self, message: SubmitMany, peer: Peer) -> None:
         """Admit several in order, up to the first that has to wait for room."""
         many = Many(message, peer)
+        for item in message.items:
+            self._begin(item.call.key)
 
         def found(index: int, what: Found) -> None:
             many.found[index] = what
@@ -116,12 +126,12 @@ class Intake:
 
     def let_in(self) -> None:
         """Give turns to those who wait, as far as there is room."""
-        if not self._tickets:
-            return
-        if self.queue.state not in ADMITS or self.queue.removing:
-            self._turn_away()
-            return
-        while self._tickets:
+        for _ in range(_STEP):
+            if not self._tickets:
+                return
+            if self.queue.state not in ADMITS or self.queue.removing:
+                self._turn_away()
+                continue
             number = self._waiting.pop()
             if number is None:
                 return
@@ -141,19 +151,59 @@ class Intake:
             until = self.engine.now + _RESERVED
             self._reserved[key] = (until, ticket.size)
             self._promised += ticket.size
+            self._lapses.append((until, key))
             self.queue.call_at(until)
             self.engine.emit(ticket.peer, Turn(ticket.req))
+        if self._tickets:
+            self._go_on_later()
 
     def tick(self) -> None:
         """Free reservations whose payload did not come."""
-        now = self.engine.now
-        for key in [key for key, (until, _) in self._reserved.items() if until <= now]:
-            self._free(key)
-        if self._reserved:
-            self.queue.call_at(min(until for until, _ in self._reserved.values()))
+        for _ in range(_STEP):
+            if not self._lapses or self._lapses[0][0] > self.engine.now:
+                break
+            until, key = self._lapses.popleft()
+            if self._reserved.get(key, (0.0, 0))[0] == until:
+                self._free(key)
+        else:
+            self._go_on_later()
+        if self._lapses and self._lapses[0][0] > self.engine.now:
+            self.queue.call_at(self._lapses[0][0])
         self.let_in()
 
+    def go_on(self) -> None:
+        """A turn was not enough for all who wait."""
+        self._going_on = False
+        self.tick()
+
+    def _go_on_later(self) -> None:
+        if not self._going_on:
+            self._going_on = True
+            self.engine.tell(self.queue, LetIn())
+
     # keys
+
+    def forget_key(self, key: str, id: bytes, *, stored: bool = True) -> None:
+        """An invocation leaves memory, and its key with it; `stored`: the store has the key."""
+        held = self.keys.get(key)
+        if held is not None and held[0] == id:
+            del self.keys[key]
+            if stored and key in self._undecided:
+                self._former[key] = held
+
+    def _begin(self, key: str) -> None:
+        """A submit of a key is looked up. Until it is decided, holders that leave memory are noted:
+        what was found of the key may be older than they are."""
+        if key:
+            self._undecided[key] = self._undecided.get(key, 0) + 1
+
+    def _decided(self, key: str) -> None:
+        if key:
+            left = self._undecided.pop(key) - 1
+            if left:
+                self._undecided[key] = left
+            else:
+                self._former.pop(key, None)
 
     def _look(self, message: Submit, then: Callable[[Found], None]) -> None:
         """Ask the store what it knows of a submit, where memory does not tell."""
@@ -186,6 +236,8 @@ class Intake:
 
     def _one(self, message: Submit, peer: Peer, found: Found) -> None:
         reply = self._decide(message, peer, found)
+        if message.again or message.call.key:
+            self._decided(message.call.key)
         if reply is not None:
             (self.engine.send if _at_once(reply) else self.engine.emit)(peer, reply)
         elif self._wait(message, peer):
@@ -201,6 +253,8 @@ class Intake:
                 blocked = self._wait(item, peer)
                 break
             results.append(reply)
+        for item in message.items:
+            self._decided(item.call.key)
         answer = SubmittedMany(message.req, tuple(results), blocked)
         (self.engine.send if results and all(map(_at_once, results)) else self.engine.emit)(peer, answer)
 
@@ -227,8 +281,9 @@ class Intake:
             return refusal(message.req, store_failed(found))
         if message.again and (isinstance(found, InvocationRow) or message.id in queue.space.live):
             return Accepted(message.req, message.id)
-        if key and key in self.keys:
-            return self._known(message, peer, *self.keys[key])
+        holder = self.keys.get(key) or self._former.get(key) if key else None
+        if holder is not None:
+            return self._known(message, peer, *holder)
         if isinstance(found, KeyRow):
             return self._known(message, peer, found.id, found.digest)
         error = self.refuses(message)
@@ -286,9 +341,8 @@ class Intake:
             return QueueFull(text, retry_after=None)
         if why == "rate_limit" and self._bucket is not None:
             wait = self._bucket.wait(self.engine.now)
-            text = (
-                f"queue {queue.name!r} takes {rule.rate_limit:g} submits a second: try again in {wait:.2f} s"
-            )
+            when = f"{wait:.2f}" if wait < 1e6 else f"{wait:.1e}"
+            text = f"queue {queue.name!r} takes {rule.rate_limit:g} submits a second: try again in {when} s"
             return QueueFull(text, retry_after=wait)
         wait = queue.reports.seconds_per_job()
         hint = f"in about {wait:.1f} s" if wait is not None else "later"
@@ -325,14 +379,18 @@ class Intake:
         return redeemed
 
     def _turn_away(self) -> None:
-        tickets, self._tickets = self._tickets, {}
-        self._numbers.clear()
-        for ticket in tickets.values():
-            error = QueueClosed(
-                f"queue {self.queue.name!r} is {self.queue.state} now and admits nothing: submit to another"
-            )
-            self.engine.emit(ticket.peer, refusal(ticket.req, error))
-        self.configure()
+        """Tell one who waits that nothing is admitted any more."""
+        number = self._waiting.pop()
+        if number is None:
+            return
+        ticket = self._tickets.pop(number)
+        del self._numbers[id(ticket.peer), ticket.req]
+        error = QueueClosed(
+            f"queue {self.queue.name!r} is {self.queue.state} now and admits nothing: submit to another"
+        )
+        self.engine.emit(ticket.peer, refusal(ticket.req, error))
+        if not self._tickets:
+            self.configure()
 
 
 def _key(peer: Outlet, message: Submit) -> tuple[int, int]:

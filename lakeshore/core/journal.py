@@ -26,9 +26,11 @@ from .messages import (
     StreamGap,
 )
 from .ports import Outlet
-from .rows import ChunkRow, GetChunks, Trim
+from .rows import ChunkRow, GetChunks, GetMarks, Trim
 
 _TAIL_BYTES, _TAIL_CHUNKS = 256 * 1024, 64
+_READ_FRAMES, _READ_BYTES = 1024, 1 << 20
+_MARKS = 64  # about how many places a journal remembers where it may be cut
 
 
 class Stored(Struct, gc=False):
@@ -39,13 +41,18 @@ class Stored(Struct, gc=False):
 
 
 class Follower:
-    """One open stream: the next frame it wants and how many it may still be sent."""
+    """One open stream: the next frame it wants, and how many frames and bytes it may still be sent."""
 
-    __slots__ = ("credit", "cursor", "peer", "reading", "req")
+    __slots__ = ("credit", "cursor", "peer", "reading", "req", "room")
 
-    def __init__(self, peer: Outlet, req: int, cursor: int, credit: int) -> None:
-        self.peer, self.req, self.cursor, self.credit = peer, req, cursor, credit
+    def __init__(self, peer: Outlet, req: int, cursor: int, credit: int, room: int) -> None:
+        self.peer, self.req, self.cursor, self.credit, self.room = peer, req, cursor, credit, room
         self.reading = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be sent another chunk."""
+        return self.credit > 0 and self.room > 0 and not self.reading
 
 
 class Journal:
@@ -58,7 +65,8 @@ class Journal:
     """
 
     __slots__ = (
-        "_sizes",
+        "_marks",
+        "_measured",
         "attempt",
         "base",
         "bytes",
@@ -92,10 +100,11 @@ class Journal:
     ) -> None:
         self.host, self.namespace, self.owner, self.queue = host, namespace, owner, queue
         self.first_seq, self.next_seq, self.committed = first_seq, next_seq, next_seq
-        self.attempt, self.base, self.index = attempt, next_seq, 0
+        self.attempt, self.base = attempt, next_seq
+        self.index: int = 0
         self.limit, self.bytes = limit, 0
-        self.index: int
-        self._sizes: deque[tuple[int, int]] = deque()  # (end, bytes) of chunks written by this process
+        self._marks: deque[tuple[int, int]] = deque()  # (end, bytes) of neighbouring chunks
+        self._measured = False  # `_marks` and `bytes` have what earlier processes wrote, or are about to
         self.end: Outcome | None = None
         self.ended = False
         self.followers: dict[tuple[int, int], Follower] = {}
@@ -109,19 +118,29 @@ class Journal:
         if index != self.index:
             return False
         row = ChunkRow(self.namespace, self.owner, self.queue, self.next_seq, count, attempt, data)
+        if not self._measured:
+            self._measured = True
+            if self.next_seq > self.first_seq:
+                self._measure(self.first_seq, self.next_seq, [])
         self.host.engine.batch.put(row)
         self.index += count
         self.next_seq += count
-        self.bytes += len(data)
-        self._sizes.append((self.next_seq, len(data)))
-        if self.bytes > self.limit:
-            self._trim()
+        size = len(data)
+        self.bytes += size
+        if self._marks and self._marks[-1][1] + size <= self.limit // _MARKS:
+            size += self._marks.pop()[1]
+        self._marks.append((self.next_seq, size))
+        self._shrink()
         self.host.engine.emit(self, row)
         return True
 
-    def resume(self, attempt: int) -> None:
-        """A new attempt begins: its frames count from 0 again, after all that is there."""
-        self.attempt, self.base, self.index = attempt, self.next_seq, 0
+    def trim(self, below: int) -> None:
+        """Drop the chunks that end at or before frame `below`."""
+        marks = self._marks
+        while marks and marks[0][0] <= below:
+            self.bytes -= marks.popleft()[1]
+        self.first_seq = below
+        self.host.engine.batch.trim(Trim(self.namespace, self.owner, below))
 
     def finish(self, outcome: Outcome | None) -> None:
         """Nothing follows. `outcome` is what an invocation's followers are told; None for a topic."""
@@ -138,55 +157,62 @@ class Journal:
             self.ended = True
         else:
             self.committed = row.seq + row.count
-            self._keep(row)
+            if self.followers:
+                self._keep(row)
         for follower in tuple(self.followers.values()):
             self._feed(follower)
 
-    def follow(self, peer: Outlet, req: int, since: int, credit: int) -> None:
+    def follow(self, peer: Outlet, req: int, since: int, credit: int, room: int) -> None:
         """Open a stream from frame `since` on."""
         since = max(since, 0)
         if since < self.first_seq or since > self.committed:
             first = max(self.first_seq, min(since, self.committed))
             self.host.engine.emit(peer, StreamGap(req, first))
             return
-        follower = Follower(peer, req, since, credit)
+        follower = Follower(peer, req, since, credit, room)
         self.followers[id(peer), req] = follower
         self._feed(follower)
 
-    def credit(self, peer: Outlet, req: int, frames: int) -> None:
-        """A follower has consumed `frames`."""
+    def credit(self, peer: Outlet, req: int, frames: int, size: int) -> None:
+        """A follower has consumed `frames`, of `size` bytes."""
         follower = self.followers.get((id(peer), req))
         if follower is not None:
             follower.credit += frames
+            follower.room += size
             self._feed(follower)
 
     def drop(self, peer: Outlet, req: int) -> None:
-        """A follower has gone."""
+        """A follower has gone; with the last one goes what was kept for them in memory."""
         self.followers.pop((id(peer), req), None)
+        if not self.followers:
+            self.tail.clear()
+            self.tail_bytes = 0
 
     def _feed(self, follower: Follower) -> None:
-        while follower.credit > 0 and follower.cursor < self.committed and not follower.reading:
+        while follower.ready and follower.cursor < self.committed:
             if not self.tail or follower.cursor < self.tail[0].seq:
                 self._read(follower)
                 return
             for row in self.tail:
                 if row.seq + row.count > follower.cursor:
                     self._show(follower, row)
-                    if follower.credit <= 0:
+                    if not follower.ready:
                         return
         if self.ended and follower.cursor >= self.committed and not follower.reading:
-            self.followers.pop((id(follower.peer), follower.req), None)
+            self.drop(follower.peer, follower.req)
             self.host.engine.send(follower.peer, StreamEnd(follower.req, self.committed, self.end))
 
     def _show(self, follower: Follower, row: ChunkRow) -> None:
         fresh = row.seq + row.count - follower.cursor
         follower.cursor += fresh
         follower.credit -= fresh
+        follower.room -= len(row.data)
         self.host.engine.send(follower.peer, Chunk(follower.req, row.seq, row.count, row.attempt, row.data))
 
     def _read(self, follower: Follower) -> None:
         follower.reading = True
-        query = GetChunks(self.namespace, self.owner, follower.cursor, min(follower.credit, 1024))
+        frames, size = min(follower.credit, _READ_FRAMES), min(follower.room, _READ_BYTES)
+        query = GetChunks(self.namespace, self.owner, follower.cursor, frames, size)
         self.host.engine.read(self.host, query, lambda rows: self._shown(follower, rows))
 
     def _shown(self, follower: Follower, rows: list[ChunkRow] | BaseException) -> None:
@@ -195,12 +221,12 @@ class Journal:
         if self.followers.get(key) is not follower:
             return
         if isinstance(rows, BaseException):
-            del self.followers[key]
+            self.drop(follower.peer, follower.req)
             error = store_failed(rows)
             self.host.engine.send(follower.peer, Refusal(follower.req, "StoreFailed", str(error)))
             return
         if not rows or rows[0].seq > follower.cursor:  # trimmed while it lagged
-            del self.followers[key]
+            self.drop(follower.peer, follower.req)
             first = rows[0].seq if rows else self.committed
             self.host.engine.send(follower.peer, StreamGap(follower.req, first))
             return
@@ -215,12 +241,33 @@ class Journal:
         while self.tail_bytes > _TAIL_BYTES or len(self.tail) > _TAIL_CHUNKS:
             self.tail_bytes -= len(self.tail.popleft().data)
 
-    def _trim(self) -> None:
-        while self.bytes > self.limit and len(self._sizes) > 1:
-            end, size = self._sizes.popleft()
-            self.bytes -= size
-            self.first_seq = end
-        self.host.engine.batch.trim(Trim(self.namespace, self.owner, self.first_seq))
+    def _shrink(self) -> None:
+        excess, below = self.bytes - self.limit, 0
+        for end, size in self._marks:
+            if excess <= 0 or end == self.next_seq:
+                break
+            excess, below = excess - size, end
+        if below:
+            self.trim(below)
+
+    def _measure(self, since: int, until: int, marks: list[tuple[int, int]]) -> None:
+        """Learn how large the chunks are that are stored already, some thousands at a time."""
+
+        def measured(found: list[tuple[int, int]] | BaseException) -> None:
+            if isinstance(found, BaseException):
+                self._measured = False
+                return
+            marks.extend(found)
+            if found and found[-1][0] < until:
+                self._measure(found[-1][0], until, marks)
+                return
+            kept = [mark for mark in marks if mark[0] > self.first_seq]
+            self._marks.extendleft(reversed(kept))
+            self.bytes += sum(size for _, size in kept)
+            self._shrink()
+
+        query = GetMarks(self.namespace, self.owner, since, until, self.limit // _MARKS)
+        self.host.engine.read(self.host, query, measured)
 
 
 class Streams:
@@ -233,20 +280,20 @@ class Streams:
     def follow(self, journal: Journal, message: Follow | FollowTopic, peer: Outlet) -> None:
         """A peer opens a stream."""
         self.open[id(peer), message.req] = journal
-        journal.follow(peer, message.req, message.since, message.credit)
+        journal.follow(peer, message.req, message.since, message.credit, message.room)
 
     def credit(self, message: Credit, peer: Outlet) -> None:
         """It has read some."""
         journal = self.open.get((id(peer), message.req))
         if journal is not None:
-            journal.credit(peer, message.req, message.frames)
+            journal.credit(peer, message.req, message.frames, message.size)
 
-    def drop(self, message: Drop, peer: Outlet) -> bool:
-        """It has enough; whether there was such a stream."""
+    def drop(self, message: Drop, peer: Outlet) -> Journal | None:
+        """It has enough; the journal that it read, if it had such a stream."""
         journal = self.open.pop((id(peer), message.req), None)
         if journal is not None:
             journal.drop(peer, message.req)
-        return journal is not None
+        return journal
 
     def stored(self, message: Stored, sender: object) -> None:
         """A chunk or an end is on disk."""

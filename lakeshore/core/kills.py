@@ -82,11 +82,10 @@ class Kills:
         self.engine.tell(self.queue, CancelSome(then, reason))
 
     def on_cancel_some(self, message: CancelSome, sender: Any) -> None:
-        some = [entry for entry, _ in zip(self.queue.backlog, range(_STEP), strict=False)]
-        for entry in some:
-            self.queue.backlog.remove(entry)
+        count = message.count
+        while count < message.count + _STEP and (entry := self.queue.backlog.pop_any()) is not None:
             self.queue.end(entry, Move.KILL, "killed", reason=message.reason)
-        count = message.count + len(some)
+            count += 1
         if len(self.queue.backlog):
             self.engine.tell(self.queue, CancelSome(message.then, message.reason, count))
         else:

@@ -72,11 +72,13 @@ class Retry(Request, frozen=True, array_like=True, gc=False, tag=6):
 
 
 class Follow(Request, frozen=True, array_like=True, gc=False, tag=7):
-    """Send the frames of an invocation from `since` on, at most `credit` ahead of `Credit`."""
+    """Send the frames of an invocation from `since` on: no more frames than `credit`, and no more
+    bytes than `room` (or one chunk), ahead of what `Credit` gives back."""
 
     id: bytes
     since: int
     credit: int
+    room: int = 1 << 62
 
 
 class FollowTopic(Request, frozen=True, array_like=True, gc=False, tag=8):
@@ -85,12 +87,14 @@ class FollowTopic(Request, frozen=True, array_like=True, gc=False, tag=8):
     name: str
     since: int
     credit: int
+    room: int = 1 << 62
 
 
 class Credit(Request, frozen=True, array_like=True, gc=False, tag=9):
-    """`frames` of an open stream were consumed."""
+    """`frames` of an open stream were consumed, and with them all `size` bytes of their chunks."""
 
     frames: int
+    size: int = 0
 
 
 class Drop(Request, frozen=True, array_like=True, gc=False, tag=10):

@@ -110,6 +110,10 @@ class Settle(Note, frozen=True, gc=False):
     large: tuple[bytes, ...]
 
 
+class LetIn(Note, frozen=True, gc=False):
+    """To oneself: go on with the submitters who wait for room."""
+
+
 class CancelSome(Note, frozen=True, gc=False):
     """To oneself: go on killing what is queued. `then` is told the total."""
 
@@ -125,6 +129,13 @@ class Again(Note, frozen=True, gc=False):
     row: InvocationRow
     args: bytes
     digest: bytes = b""
+
+
+class SweepTopics(Note, frozen=True, gc=False):
+    """Archive to topics, and to oneself: drop a little of what is past its retention, in the topics
+    named (None: in all)."""
+
+    names: list[str] | None = None
 
 
 class Parked(Note, frozen=True, gc=False):

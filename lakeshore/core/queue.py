@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from .intake import Intake, refusal
 from .journal import Journal, Streams
 from .kills import Kills
 from .messages import Accepted, Ended, Submit, SubmitMany
-from .notes import Again, Late, Offer, Settle, Unpinned
+from .notes import Again, Late, LetIn, Offer, Settle, Unpinned
 from .orders import make_order
 from .reports import Reports
 from .retry import delay
@@ -65,6 +66,7 @@ class Queue(Actor):
             SubmitMany: self._on_submit_many,
             Again: self._on_again,
             Settle: self._on_settle,
+            LetIn: self._on_let_in,
             Wake: self._on_wake,
         }
         self.streams = Streams(self)
@@ -101,7 +103,7 @@ class Queue(Actor):
     def _backlog(self) -> Backlog:
         engine, settings = self.engine, self.settings
         uniform = engine.uniform if settings.seed is None else engine.seeded(settings.seed)
-        return Backlog(make_order(settings.kind, temperature=settings.temperature, uniform=uniform))
+        return Backlog(partial(make_order, settings.kind, temperature=settings.temperature, uniform=uniform))
 
     def touch(self, entry: Entry) -> None:
         """An entry has changed: store it with the next commit."""
@@ -109,12 +111,11 @@ class Queue(Actor):
         self.engine.touch(self)
 
     def _on_settle(self, message: Settle, sender: Any) -> None:
-        live, keys = self.space.live, self.intake.keys
+        live = self.space.live
         for id in message.gone:
             entry = live.pop(id, None)
-            key = entry.call.key if entry is not None else ""
-            if key and keys.get(key, (b"",))[0] == id:
-                del keys[key]
+            if entry is not None and entry.call.key:
+                self.intake.forget_key(entry.call.key, id)
         for id in message.large:
             entry = live.get(id)
             if entry is not None and entry.state is State.QUEUED:
@@ -155,9 +156,7 @@ class Queue(Actor):
         for peer, req in (*(entry.waiters or ()), *(entry.killers or ())):
             self.engine.send(peer, refusal(req, error))
         self._dirty.pop(entry.id, None)
-        key = entry.call.key
-        if key and self.intake.keys.get(key, (b"",))[0] == entry.id:
-            del self.intake.keys[key]
+        self.intake.forget_key(entry.call.key, entry.id, stored=False)
 
     def orphaned(self, entry: Entry, reason: str, *, charge: bool) -> None:
         """A running invocation whose worker is gone."""
@@ -170,6 +169,9 @@ class Queue(Actor):
 
     def _on_submit_many(self, message: SubmitMany, peer: Any) -> None:
         self.intake.submit_many(message, peer)
+
+    def _on_let_in(self, message: LetIn, sender: Any) -> None:
+        self.intake.go_on()
 
     def admit(self, message: Submit) -> Entry:
         """Take in what the intake let pass."""
@@ -184,6 +186,7 @@ class Queue(Actor):
         if message.delay is not None:
             entry.ready = entry.submitted + message.delay
             entry.ready_at = engine.now + message.delay
+            entry.claimable_at = entry.ready
         if message.deadline is not None:
             entry.deadline = entry.submitted + message.deadline
         if call.key:
@@ -198,19 +201,19 @@ class Queue(Actor):
         self.enqueue(entry)
         return entry
 
-    def enqueue(self, entry: Entry) -> None:
-        """Put a queued entry into the backlog."""
+    def enqueue(self, entry: Entry, apart: str = "") -> None:
+        """Put a queued entry into the backlog; with `apart` into the line of that function."""
         now = self.engine.now
         expires = NEVER
         if entry.deadline is not None:
             expires = self._remaining(entry.deadline, entry.submitted)
         cutoff = self.settings.admission.deadline_cutoff_s
         if cutoff is not None:
-            expires = min(expires, max(entry.ready_at, now) + cutoff)
+            wall = self.engine.wall()
+            waited = max(wall, entry.ready or wall) - entry.claimable_since
+            expires = min(expires, max(entry.ready_at, now) + cutoff - min(max(waited, 0.0), cutoff))
         entry.expires_at = expires
-        self.backlog.add(entry, now)
-        if self.handout.unable:
-            self.handout.wake_able(entry)
+        self.backlog.add(entry, now, apart)
         if self.handout.hungry:
             self.handout.call()
         if expires != NEVER or entry.ready_at > now:
@@ -260,18 +263,19 @@ class Queue(Actor):
         entry.retrying = True
         self.requeue(entry, Move.RETRY)
 
-    def requeue(self, entry: Entry, move: Move, *, stuck: bool = False) -> None:
-        """A running entry is queued again, in its old place. `stuck`: no worker can run it."""
+    def requeue(self, entry: Entry, move: Move, *, unresolved: bool = False) -> None:
+        """A running entry is queued again, in its old place. `unresolved`: its worker can't find its
+        function, so it waits apart, and this was no attempt."""
         entry.state = step(entry.state, move)
         del self.running[entry.id]
         entry.member = None
+        entry.came_back(self.engine.wall())
         self.touch(entry)
         if entry.args_size > INLINE:
             self.engine.emit(self, Settle((), (entry.id,)))  # large arguments go once they are stored
-        if stuck:
-            self.backlog.set_aside(entry)
-        else:
-            self.enqueue(entry)
+        if unresolved:
+            entry.attempts = entry.attempts[:-1]
+        self.enqueue(entry, self.handout.function_key(entry) if unresolved else "")
         self._after_running()
 
     def _after_running(self) -> None:
@@ -346,8 +350,6 @@ class Queue(Actor):
         ready, expired = self.backlog.tick(now)
         for entry in ready:
             entry.ready = None
-            if self.handout.unable:
-                self.handout.wake_able(entry)
             if entry.pinned is not None:
                 self.engine.tell(entry.pinned, Offer(entry.id), self)
         for entry in expired:
@@ -378,7 +380,7 @@ class Queue(Actor):
 
     def oldest_wait(self) -> float | None:
         """How long the first of those queued has waited, in seconds."""
-        first = next(iter(self.backlog), None)
+        first = self.backlog.oldest()
         return None if first is None else max(0.0, self.engine.wall() - first.submitted)
 
     def bound(self) -> list[Member]:

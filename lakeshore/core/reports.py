@@ -50,7 +50,10 @@ class Reports:
             entry = self.queue.running.get(id)
             if entry is not None and entry.attempt == attempt:
                 reason = "it ran longer than its timeout and its worker did not report its end"
-                self.queue.end(entry, Move.EXPIRE, "timeout", reason=reason)
+                if entry.killing:  # stored first, so it outranks the timeout
+                    self.queue.end(entry, Move.KILL, "killed", reason="killed")
+                else:
+                    self.queue.end(entry, Move.EXPIRE, "timeout", reason=reason)
 
     def seconds_per_job(self) -> float | None:
         """How often a place came free lately, in seconds, or None where nothing is known."""
@@ -81,6 +84,8 @@ class Reports:
             self.queue.end(entry, Move.KILL, "failed", error=message.error, reason="killed")
         elif retry and not entry.killing:
             self.queue.retry_later(entry, message)
+        elif move == "expire" and entry.killing:  # the kill was stored first, so it outranks the timeout
+            self.queue.end(entry, Move.KILL, "killed", reason="killed")
         else:
             state = step(entry.state, _MOVES[move])
             self.queue.end(
@@ -127,9 +132,8 @@ class Reports:
         if message.unresolved:
             self.queue.handout.cannot_resolve(entry, member)
         if message.unresolved and not (entry.killing or entry.killers or self.queue.removing):
-            entry.attempts = entry.attempts[:-1]  # a worker that can't is not an attempt
             stuck = self.queue.handout.nobody_resolves(entry)
-            self.queue.requeue(entry, Move.RELEASE, stuck=stuck)
+            self.queue.requeue(entry, Move.RELEASE, unresolved=True)
             if stuck:
                 self.queue.space.unresolvable(self.queue, entry, message.reason)
         else:

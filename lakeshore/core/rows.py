@@ -89,7 +89,11 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Record(Struct, frozen=True, array_like=True, gc=False):
-    """The part of an invocation that changes. `result` is None where it is a `BlobRow`."""
+    """The part of an invocation that changes. `result` is None where it is a `BlobRow`.
+
+    `args_size` counts the arguments also where they are one. `claimable_at` is from when a cut-off
+    counts (None: from `submitted_at`): an attempt moves it on by as long as it took.
+    """
 
     submitted_at: float
     priority: float = 0.0
@@ -105,6 +109,8 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     error: Failure | None = None
     reason: str | None = None
     frames: int = 0
+    args_size: int = 0
+    claimable_at: float | None = None
 
 
 class InvocationRow(Struct, frozen=True, gc=False):
@@ -167,7 +173,8 @@ class QueueRow(Struct, frozen=True, gc=False):
 
 
 class TopicRow(Struct, frozen=True, gc=False):
-    """One topic; `bytes` is what its chunks took in all."""
+    """One topic; `bytes` is what its chunks took in all. `marks` are (end, time): what ends there was
+    posted by then."""
 
     namespace: str
     id: bytes
@@ -177,6 +184,7 @@ class TopicRow(Struct, frozen=True, gc=False):
     bytes: int = 0
     closed: bool = False
     removed: bool = False
+    marks: tuple[tuple[int, float], ...] = ()
 
 
 class WorkerRow(Struct, frozen=True, gc=False):
@@ -208,7 +216,8 @@ class Prune(Struct, frozen=True, gc=False):
     step of a pass deletes ended workers and unused functions too.
 
     Looks at no more than `limit` rows in id order, beginning after `after`. A row goes when it is
-    terminal and ended before its queue's entry in `queues`, or before `ended_before`.
+    terminal and ended before its queue's entry in `queues`, or before `ended_before`. What still lives
+    does not end before `now`.
     """
 
     namespace: str
@@ -216,13 +225,16 @@ class Prune(Struct, frozen=True, gc=False):
     ended_before: float
     queues: dict[bytes, float] = field(default_factory=dict[bytes, float])
     limit: int = 1000
+    now: float = 0.0
 
 
 class Pruned(Struct, frozen=True, gc=False):
-    """What a `Prune` did. `cursor` is where the next step begins, None at the end."""
+    """What a `Prune` did. `cursor` is where the next step begins, None at the end. `wait`: none of the
+    rows that it kept is due within so many seconds."""
 
     ids: tuple[bytes, ...]
     cursor: bytes | None
+    wait: float = float("inf")
 
 
 Row = InvocationRow | BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow
@@ -350,6 +362,18 @@ class GetChunks(Struct, frozen=True, gc=False):  # list[ChunkRow]
     bytes: int = 1 << 20
 
 
+class GetMarks(Struct, frozen=True, gc=False):  # list[tuple[int, int]]
+    """End and bytes of the chunks from `since` up to `until`, neighbours as one up to `grain` bytes.
+    Looks at no more than `limit` chunks: ask again from the last end."""
+
+    namespace: str
+    owner: bytes
+    since: int
+    until: int
+    grain: int
+    limit: int = 4096
+
+
 class GetFunction(Struct, frozen=True, gc=False):  # bytes | None
     """A pickled body."""
 
@@ -416,6 +440,7 @@ Query = (
     | GetKey
     | GetChunks
     | GetExtent
+    | GetMarks
     | GetFunction
     | ListInvocations
     | ListWorkers

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
 from .admission import Admission, admission, parse_rate
+from .orders import KINDS
 
-KINDS = ("fifo", "priority", "boltzmann", "filo")
-ON_FULL = ("reject", "block")
 ELASTICITY_KINDS = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 DEFAULT = "default"
+_LONGEST = 1e11  # seconds: three thousand years
+_HOTTEST = 1e12
+_MOST = 1_000_000_000  # workers
+_LARGEST = 1 << 63  # whole numbers that can be stored are below it
+_ELASTIC = ("min", "max", "threshold")
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]*$")
 _ADMISSION = ("max_depth", "on_full", "rate_limit", "deadline_cutoff_s", "max_running", "max_bytes")
 _PATCHABLE = ("temperature", "seed", "description", "provider", "retention", "template", *_ADMISSION)
@@ -60,30 +64,31 @@ def declare(given: Mapping[str, Any]) -> dict[str, Any]:
         elasticity=_elasticity(given),
         **_checked({name: given[name] for name in _PATCHABLE if name in given}, Admission()),
     )
-    return msgspec.to_builtins(settings)
+    return _plain(settings)
 
 
 def check_patch(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Check what `queues.patch` was given; return it as plain data."""
     for name in changes:
-        if name not in _PATCHABLE and name not in ("min", "max", "threshold"):
+        if name not in _PATCHABLE and name not in _ELASTIC:
             raise TypeError(
                 f"queues.patch does not take {name!r}: name, kind and elasticity stay as they were added"
             )
-    elastic = {name: changes[name] for name in ("min", "max", "threshold") if name in changes}
-    plain = {name: value for name, value in changes.items() if name not in elastic}
-    _checked(plain, Admission())
-    if "rate_limit" in plain:
-        plain["rate_limit"] = parse_rate(plain["rate_limit"])
-    return {**plain, **elastic}
+    _plain(patched(QueueSettings(elasticity={"kind": ELASTICITY_KINDS[0]}), changes))
+    checked = dict(changes)
+    if "rate_limit" in checked:
+        checked["rate_limit"] = parse_rate(checked["rate_limit"])
+    return checked
 
 
 def patched(settings: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
     """The settings after a checked patch.
 
-    Raises: ValueError where `min`, `max` or `threshold` come without an elasticity.
+    `min`, `max` and `threshold` are taken away by None.
+
+    Raises: ValueError where they come without an elasticity, or don't fit those that are there.
     """
-    elastic = {name: changes[name] for name in ("min", "max", "threshold") if name in changes}
+    elastic = {name: changes[name] for name in _ELASTIC if name in changes}
     if elastic and settings.elasticity is None:
         raise ValueError(
             f"{', '.join(elastic)} belong to an elasticity, and this queue has none: add a queue with one"
@@ -91,7 +96,10 @@ def patched(settings: QueueSettings, changes: Mapping[str, Any]) -> QueueSetting
     plain = {name: value for name, value in changes.items() if name not in elastic}
     fields = _checked(plain, settings.admission)
     if elastic and settings.elasticity is not None:
-        fields["elasticity"] = {**settings.elasticity, **elastic}
+        merged = {**settings.elasticity, **elastic}
+        bounds = {name: merged[name] for name in _ELASTIC if merged.get(name) is not None}
+        _check_bounds(bounds)
+        fields["elasticity"] = {"kind": merged["kind"], **bounds}
     return msgspec.structs.replace(settings, **fields)
 
 
@@ -100,34 +108,71 @@ def settings_of(data: Mapping[str, Any]) -> QueueSettings:
     return msgspec.convert(data, QueueSettings)
 
 
+def _plain(settings: QueueSettings) -> dict[str, Any]:
+    """Settings as data that can be read back."""
+    try:
+        data = msgspec.to_builtins(settings)
+        settings_of(data)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise ValueError(f"these settings can't be stored: {error}") from None
+    return data
+
+
 def _checked(given: Mapping[str, Any], before: Admission) -> dict[str, Any]:
     fields = {name: value for name, value in given.items() if name not in _ADMISSION}
     rules = {name: value for name, value in given.items() if name in _ADMISSION}
+    for name, value in rules.items():
+        if isinstance(value, int) and value >= _LARGEST:
+            raise ValueError(f"{name}: choose a number below 2**63, or None for no limit")
     if rules:
         fields["admission"] = admission(**{**msgspec.structs.asdict(before), **rules})
     temperature = fields.get("temperature", 1.0)
-    if not _number(temperature) or temperature < 0:
-        raise ValueError(f"temperature={temperature!r}: choose a finite number, 0 or more")
+    if not _number(temperature) or not 0 <= temperature <= _HOTTEST:
+        raise ValueError(f"temperature={_short(temperature)}: choose a number from 0 to {_HOTTEST:g}")
     seed = fields.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise TypeError(f"seed={seed!r}: a seed is an int, or None to draw afresh")
+    if isinstance(seed, int) and not -_LARGEST <= seed < _LARGEST:
+        raise ValueError("seed: choose a number from -2**63 to 2**63 - 1")
     retention = fields.get("retention")
-    if retention is not None and (not _number(retention) or retention < 0):
-        raise ValueError(f"retention={retention!r}: choose seconds, 0 or more, or None for the plane's")
+    if retention is not None and (not _number(retention) or not 0 <= retention <= _LONGEST):
+        raise ValueError(
+            f"retention={_short(retention)}: choose seconds from 0 to {_LONGEST:g}, or None for the plane's"
+        )
     if not isinstance(fields.get("description", ""), str):
         raise TypeError("description: a string")
-    if fields.get("provider") == "":
+    provider = fields.get("provider")
+    if provider is not None and not isinstance(provider, str):
+        raise TypeError(f"provider={_short(provider)}: the name of a provider, or None")
+    if provider == "":
         fields["provider"] = None
+    template = fields.get("template")
+    if template is not None and not _is_template(template):
+        raise TypeError(f"template={_short(template)}: a dict with strings as keys, or None")
     return fields
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in cast(dict[object, object], value))
+
+
+def _short(value: object) -> str:
+    """A value for a sentence."""
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        return "a huge number"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _elasticity(given: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = given.get("elasticity")
-    bounds = {name: given.get(name) for name in ("min", "max", "threshold")}
+    bounds = {name: given.get(name) for name in _ELASTIC}
     bounds = {name: value for name, value in bounds.items() if value is not None}
     if kind is None:
         if bounds:
@@ -135,11 +180,16 @@ def _elasticity(given: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if kind not in ELASTICITY_KINDS:
         raise ValueError(f"elasticity={kind!r}: one of {', '.join(ELASTICITY_KINDS)}")
+    _check_bounds(bounds)
+    return {"kind": kind, **bounds}
+
+
+def _check_bounds(bounds: Mapping[str, Any]) -> None:
     for name in ("min", "max"):
-        if name in bounds and (not isinstance(bounds[name], int) or bounds[name] < 0):
-            raise ValueError(f"{name}={bounds[name]!r}: choose a whole number of workers, 0 or more")
+        value = bounds.get(name, 0)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+            raise ValueError(f"{name}={_short(value)}: choose a whole number of workers, 0 to {_MOST}")
     if "min" in bounds and "max" in bounds and bounds["min"] > bounds["max"]:
         raise ValueError(f"min={bounds['min']} is above max={bounds['max']}")
     if "threshold" in bounds and not (_number(bounds["threshold"]) and 0 <= bounds["threshold"] <= 1):
-        raise ValueError(f"threshold={bounds['threshold']!r}: choose a share from 0.0 to 1.0")
-    return {"kind": kind, **bounds}
+        raise ValueError(f"threshold={_short(bounds['threshold'])}: choose a share from 0.0 to 1.0")

@@ -106,8 +106,10 @@ class Space(Actor):
         if DEFAULT not in self.queues:
             self._make(DEFAULT, QueueSettings())
 
-    def find(self, name_or_id: str) -> Queue | None:
-        """A queue by its name or by the text of its id."""
+    def find(self, name_or_id: object) -> Queue | None:
+        """A queue by its name or by the text of its id; None for whatever is neither."""
+        if not isinstance(name_or_id, str):
+            return None
         queue = self.queues.get(name_or_id)
         if queue is None and len(name_or_id) == 26:
             return next((q for q in self.by_id.values() if text_of(q.id) == name_or_id.upper()), None)
@@ -171,7 +173,11 @@ class Space(Actor):
         """A parked request was dropped: `Peer.pass_on` knows."""
 
     def _on_add(self, message: AddQueue, peer: Any) -> None:
-        settings = settings_of(message.settings)
+        try:
+            settings = settings_of(message.settings)
+        except (msgspec.ValidationError, TypeError, ValueError) as wrong:
+            self.engine.emit(peer, refusal(message.req, BadRequest(f"settings: {wrong}")))
+            return
         error: Refused | None = None
         if message.name in self.queues:
             error = Conflict(
@@ -220,7 +226,7 @@ class Space(Actor):
         else:
             try:
                 settings = patched(queue.settings, message.changes)
-            except ValueError as wrong:
+            except (TypeError, ValueError) as wrong:
                 error = Conflict(str(wrong))
         before = queue.settings
         reordered = (settings.temperature, settings.seed) != (before.temperature, before.seed)

@@ -9,14 +9,15 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import anyio
 
 from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import ForkedPlane
 
-from . import current, host, verbs
+from . import current, forks, host, verbs
+from .choices import Elasticity, Kind, OnFull, QueueChanges, Sync
 from .connection import Connection
 from .dispatch import connect_async
 from .face import Face
@@ -53,7 +54,7 @@ class AsyncDispatch(Face):
         namespace: str | None = None,
         token: str | None = None,
         ca: str | None = None,
-        sync: str = "normal",
+        sync: Sync = "normal",
         storage: str | None = None,
         retention: float = 604800,
         lease: float = 30.0,
@@ -78,7 +79,7 @@ class AsyncDispatch(Face):
         self._host: Host | None = None
         self._connection: Connection | None = None
         self._stack: AsyncExitStack | None = None
-        self._pid = 0
+        self._forks = -1
         self.queues = AsyncQueues(self)
         self.jobs = AsyncJobs(self)
         self.workers = AsyncWorkers(self)
@@ -93,13 +94,13 @@ class AsyncDispatch(Face):
             if self._closed:
                 raise closed_error()
             raise RuntimeError("this AsyncDispatch is not open: enter it with `async with`, then use it")
-        if self._pid != os.getpid():
+        if self._forks != forks.count:
             raise ForkedPlane("this plane lives in the process that opened it, and this is a forked child")
         return self._host
 
     def connection(self) -> Connection:
         """The connection to it."""
-        if self._connection is None or self._pid != os.getpid():
+        if self._connection is None or self._forks != forks.count:
             self.host()
         assert self._connection is not None
         return self._connection
@@ -107,7 +108,7 @@ class AsyncDispatch(Face):
     async def __aenter__(self) -> Self:
         if self._closed or self._host is not None:
             raise RuntimeError("an AsyncDispatch is entered once: make a new one")
-        self._pid = os.getpid()
+        self._forks = forks.count
         try:
             found = await self._claim()
         except BaseException:
@@ -182,7 +183,7 @@ class AsyncDispatch(Face):
         current.closed(self)
         found, connection, stack = self._host, self._connection, self._stack
         self._host = self._connection = self._stack = None
-        if found is None or connection is None or self._pid != os.getpid():
+        if found is None or connection is None or self._forks != forks.count:
             return
         if stack is None:
             with anyio.CancelScope(shield=True) as scope:
@@ -216,6 +217,12 @@ class AsyncDispatch(Face):
         """Submit many calls of one function. See `UDF.submit_many`."""
         return await self.submit_many_async(as_udf(fn), items)
 
+    @overload
+    async def result(self, inv: str, *, timeout: float | None = None, type: None = None) -> Any: ...
+    @overload
+    async def result(self, inv: str, *, timeout: float | None = None, type: type[T]) -> T: ...
+    @overload
+    async def result(self, inv: str, *, timeout: float | None = None, type: Any) -> Any: ...
     async def result(self, inv: str, *, timeout: float | None = None, type: Any = None) -> Any:
         """Wait for an invocation's end and return its value.
 
@@ -227,6 +234,7 @@ class AsyncDispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
+        timeout = verbs.waiting(timeout)
         if timeout is not None and timeout <= 0:
             if not (await self.get(inv)).state.terminal:
                 raise TimeoutError(verbs.RUNS_STILL)
@@ -296,18 +304,18 @@ class AsyncQueues:
         self,
         name: str,
         *,
-        kind: str = "fifo",
+        kind: Kind = "fifo",
         temperature: float = 1.0,
         seed: int | None = None,
         description: str = "",
         provider: str | None = None,
-        elasticity: str | None = None,
+        elasticity: Elasticity | None = None,
         min: int | None = None,
         max: int | None = None,
         threshold: float | None = None,
         template: dict[str, Any] | None = None,
         max_depth: int | None = None,
-        on_full: str = "reject",
+        on_full: OnFull = "reject",
         rate_limit: float | str | None = None,
         deadline_cutoff_s: float | None = None,
         max_running: int | None = None,
@@ -340,9 +348,9 @@ class AsyncQueues:
         """One queue and its workers."""
         return await self._face.run(verbs.show_queue(name))
 
-    async def patch(self, name: str, **changes: Any) -> QueueInfo:
+    async def patch(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change settings: all that `add` takes but name, kind and elasticity."""
-        return await self._face.run(verbs.patch_queue(name, changes))
+        return await self._face.run(verbs.patch_queue(name, {**changes}))
 
     async def pause(self, name: str) -> QueueInfo:
         """Admit, but hand out nothing."""

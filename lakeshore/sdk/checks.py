@@ -32,7 +32,9 @@ def patience(name: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}={value!r}: pass a number of seconds, or None to wait without a limit")
     if not abs(value) <= _LARGEST:
-        raise ValueError(f"{name}={value!r}: pass a finite number of seconds, or None to wait without a limit")
+        raise ValueError(
+            f"{name}={value!r}: pass a finite number of seconds, or None to wait without a limit"
+        )
     return float(value)
 
 

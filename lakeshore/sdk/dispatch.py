@@ -10,13 +10,14 @@ import weakref
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from lakeshore.core.backend import current_backend
 from lakeshore.core.errors import ForkedPlane
 
-from . import current, host, verbs
+from . import current, forks, host, verbs
 from .address import MEMORY
+from .choices import Elasticity, Kind, Loop, OnFull, QueueChanges, Sync
 from .connection import Connection
 from .face import Face
 from .host import Host, ThreadHost, closed_error
@@ -31,7 +32,8 @@ _EXIT_PATIENCE = 2.0  # seconds the interpreter's exit may be held up
 
 
 class Dispatch(Face):
-    """The blocking face of a plane. May be shared between threads; opens at its first use.
+    """The blocking face of a plane. May be shared between threads; opens at its first use. One that is
+    still open when the main thread ends is closed then, and takes at most two seconds for that.
 
     Args:
         address: ":memory:", a file path, or None for `LAKESHORE_URL`, else the local plane
@@ -54,8 +56,8 @@ class Dispatch(Face):
         namespace: str | None = None,
         token: str | None = None,
         ca: str | None = None,
-        backend: str = "asyncio",
-        sync: str = "normal",
+        backend: Loop = "asyncio",
+        sync: Sync = "normal",
         storage: str | None = None,
         retention: float = 604800,
         lease: float = 30.0,
@@ -80,7 +82,7 @@ class Dispatch(Face):
         self._lock = threading.Lock()
         self._host: Host | None = None
         self._connection: Connection | None = None
-        self._pid = os.getpid()
+        self._forks = forks.count
         self.queues = Queues(self)
         self.jobs = Jobs(self)
         self.workers = Workers(self)
@@ -92,14 +94,14 @@ class Dispatch(Face):
 
     def host(self) -> Host:
         """The open plane."""
-        if self._host is None or self._pid != os.getpid() or self._host.closed:
+        if self._host is None or self._forks != forks.count or self._host.closed:
             self._open()
         assert self._host is not None
         return self._host
 
     def connection(self) -> Connection:
         """The connection to it."""
-        if self._connection is None or self._host is None or self._pid != os.getpid() or self._host.closed:
+        if self._connection is None or self._host is None or self._forks != forks.count or self._host.closed:
             self._open()
         assert self._connection is not None
         return self._connection
@@ -130,7 +132,7 @@ class Dispatch(Face):
         with self._lock:
             if self._closed:
                 raise closed_error()
-            if self._pid != os.getpid():
+            if self._forks != forks.count:
                 self._after_fork()
             if self._host is not None and not self._host.closed:
                 return
@@ -167,7 +169,7 @@ class Dispatch(Face):
                 'a ":memory:" plane lives in the process that made it, and this is a forked child: make a '
                 "Dispatch here, or share a file path"
             )
-        self._pid = os.getpid()
+        self._forks = forks.count
         self._host = self._connection = self._submitter = None
 
     def _close(self, timeout: float | None) -> None:
@@ -179,7 +181,7 @@ class Dispatch(Face):
             self._host = self._connection = None
         current.closed(self)
         _open.discard(self)
-        if found is None or self._pid != os.getpid():
+        if found is None or self._forks != forks.count:
             return
         if not _end(found, timeout) and connection is not None:
             connection.hang_up()
@@ -200,6 +202,12 @@ class Dispatch(Face):
         """Submit many calls of one function. See `UDF.submit_many`."""
         return self.submit_many_blocking(as_udf(fn), items)
 
+    @overload
+    def result(self, inv: str, *, timeout: float | None = None, type: None = None) -> Any: ...
+    @overload
+    def result(self, inv: str, *, timeout: float | None = None, type: type[T]) -> T: ...
+    @overload
+    def result(self, inv: str, *, timeout: float | None = None, type: Any) -> Any: ...
     def result(self, inv: str, *, timeout: float | None = None, type: Any = None) -> Any:
         """Wait for an invocation's end and return its value.
 
@@ -211,6 +219,7 @@ class Dispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
+        timeout = verbs.waiting(timeout)
         if timeout is not None and timeout <= 0 and not self.get(inv).state.terminal:
             raise TimeoutError(verbs.RUNS_STILL)
         return self.run(verbs.result(inv, type), timeout if timeout is None or timeout > 0 else None)
@@ -270,18 +279,18 @@ class Queues:
         self,
         name: str,
         *,
-        kind: str = "fifo",
+        kind: Kind = "fifo",
         temperature: float = 1.0,
         seed: int | None = None,
         description: str = "",
         provider: str | None = None,
-        elasticity: str | None = None,
+        elasticity: Elasticity | None = None,
         min: int | None = None,
         max: int | None = None,
         threshold: float | None = None,
         template: dict[str, Any] | None = None,
         max_depth: int | None = None,
-        on_full: str = "reject",
+        on_full: OnFull = "reject",
         rate_limit: float | str | None = None,
         deadline_cutoff_s: float | None = None,
         max_running: int | None = None,
@@ -314,9 +323,9 @@ class Queues:
         """One queue and its workers."""
         return self._face.run(verbs.show_queue(name))
 
-    def patch(self, name: str, **changes: Any) -> QueueInfo:
+    def patch(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change settings: all that `add` takes but name, kind and elasticity."""
-        return self._face.run(verbs.patch_queue(name, changes))
+        return self._face.run(verbs.patch_queue(name, {**changes}))
 
     def pause(self, name: str) -> QueueInfo:
         """Admit, but hand out nothing."""
@@ -486,5 +495,10 @@ def _after_fork() -> None:
         face._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
 
 
-atexit.register(_close_at_exit)
+# before the interpreter waits for threads, as concurrent.futures does it: a worker on a thread that is
+# no daemon ends with its plane, and `atexit` would come only after that thread
+try:
+    getattr(threading, "_register_atexit", atexit.register)(_close_at_exit)
+except RuntimeError:  # imported while the interpreter ends
+    atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,7 @@ from lakeshore.core.values import pack
 
 from .address import namespace_of, resolve
 from .checks import finite
+from .choices import Loop, Sync
 from .connection import Connection
 from .host import Host, HostOptions
 from .submitting import ManyResults, Submitter
@@ -28,8 +29,8 @@ class Face:
         namespace: str | None,
         token: str | None,
         ca: str | None,
-        backend: str,
-        sync: str,
+        backend: Loop,
+        sync: Sync,
         storage: str | None,
         retention: float,
         lease: float,
@@ -48,7 +49,7 @@ class Face:
         for name, value in (("lease", lease), ("connect_timeout", connect_timeout)):
             if finite(name, value) <= 0:
                 raise ValueError(f"{name}={value!r}: choose seconds above 0")
-        self.backend = backend
+        self.backend: str = backend
         self._options = HostOptions(
             sync=sync, retention=retention, memory_limit=memory_limit, payload_limit=payload_limit
         )

@@ -2,7 +2,7 @@
 
 import os
 
-count = 0  # read it as `forks.count`; what was noted with another count belongs to a parent
+count: int = 0  # read it as `forks.count`; what was noted with another count belongs to a parent
 
 
 def _after_fork() -> None:

@@ -17,6 +17,7 @@ from lakeshore.core.errors import Gap, PlaneClosed, StreamRestarted
 from lakeshore.core.messages import Chunk, Follow, FollowTopic, Outcome, Refusal, StreamEnd, StreamGap
 from lakeshore.core.values import unpack_frames
 
+from .choices import Restarts
 from .connection import Connection, error_of
 from .outcomes import raise_unless_succeeded
 from .records import moment
@@ -24,6 +25,7 @@ from .records import moment
 T = TypeVar("T")
 
 WINDOW = 2048  # frames the head may send ahead of what was read
+ROOM = 4 << 20  # bytes of the same
 
 
 class Frame(Struct, Generic[T], frozen=True):
@@ -76,9 +78,9 @@ class _Source:
         """Nobody waits any more for now."""
         self._waiter = None
 
-    def consumed(self, frames: int) -> None:
-        """Some were read."""
-        self._connection.client().consumed(self._req, frames)
+    def consumed(self, frames: int, size: int) -> None:
+        """Some were read, which took `size` bytes."""
+        self._connection.client().consumed(self._req, frames, size)
 
     def close(self) -> None:
         """No more is wanted."""
@@ -90,9 +92,9 @@ class _Source:
         client = self._connection.client()
         self._req = client.number()
         if isinstance(self._target, bytes):
-            message: Any = Follow(self._req, self._target, self._since, WINDOW)
+            message: Any = Follow(self._req, self._target, self._since, WINDOW, ROOM)
         else:
-            message = FollowTopic(self._req, self._target, self._since, WINDOW)
+            message = FollowTopic(self._req, self._target, self._since, WINDOW, ROOM)
         client.open(message, self._arrived)
 
     def _arrived(self, message: Any) -> None:
@@ -117,7 +119,7 @@ class _Reading:
         self._messages: deque[Any] = deque()
         self._seen = 0
         self._frames: deque[Frame[Any]] = deque()
-        self._taken = 0
+        self._taken = self._size = 0
         self._over = False
 
     def __del__(self) -> None:
@@ -139,7 +141,7 @@ class _Reading:
                 for number, (at, value) in enumerate(zip(times, values, strict=True))
             ]
             self._frames.extend(frames[skip:] if skip > 0 else frames)
-            self._taken = message.count - max(skip, 0)
+            self._taken, self._size = message.count - max(skip, 0), len(message.data)
             return True
         self._over = True
         if isinstance(message, Refusal):
@@ -166,7 +168,7 @@ class Stream(_Reading, Generic[T]):
             if self._over:
                 raise StopIteration
             if self._taken:
-                self._connection.do(self._source.consumed, self._taken)
+                self._connection.do(self._source.consumed, self._taken, self._size)
                 self._taken = 0
             try:
                 if not self._unpack():
@@ -178,7 +180,7 @@ class Stream(_Reading, Generic[T]):
         self.cursor = frame.seq + 1
         return frame
 
-    def values(self, *, restarts: str = "raise") -> Iterator[T]:
+    def values(self, *, restarts: Restarts = "raise") -> Iterator[T]:
         """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
         unless `restarts="keep"`."""
         keep = _keeps(restarts)
@@ -220,7 +222,8 @@ class Stream(_Reading, Generic[T]):
         try:
             done.acquire()
         except BaseException:
-            self._connection.do(self._source.forget)
+            with suppress(PlaneClosed):
+                self._connection.do(self._source.forget)
             raise
 
     def _hang_up(self) -> None:
@@ -245,7 +248,7 @@ class AsyncStream(_Reading, Generic[T]):
         self.cursor = frame.seq + 1
         return frame
 
-    async def values(self, *, restarts: str = "raise") -> AsyncIterator[T]:
+    async def values(self, *, restarts: Restarts = "raise") -> AsyncIterator[T]:
         """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
         unless `restarts="keep"`."""
         keep = _keeps(restarts)
@@ -278,7 +281,7 @@ class AsyncStream(_Reading, Generic[T]):
             if self._over:
                 raise StopAsyncIteration
             if self._taken:
-                self._do(self._source.consumed, self._taken)
+                self._do(self._source.consumed, self._taken, self._size)
                 self._taken = 0
             try:
                 if not self._unpack():
@@ -315,7 +318,8 @@ class AsyncStream(_Reading, Generic[T]):
         try:
             await parker.wait()
         except BaseException:
-            self._do(self._source.forget)
+            with suppress(PlaneClosed):
+                self._do(self._source.forget)
             raise
 
 

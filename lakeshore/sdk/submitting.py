@@ -19,13 +19,15 @@ from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
 from lakeshore.core.values import pack, pack_call
 
-from .checks import finite, sound
+from .checks import LONGEST, finite, flag, sound
 from .connection import error_of
 from .scope import current_prefix
 from .udf import UDF
 
 log = logging.getLogger("lakeshore")
 
+_HELD = "key %r is held by %s, submitted with another function or other arguments: %s"
+_NOTHING_NEW = "its id was returned, nothing new was submitted"
 PART_ITEMS, PART_BYTES = 1000, 1 << 20  # what one part of a submit_many may hold
 _OPTIONS = frozenset({"_key", "_strict_key", "_priority", "_delay", "_deadline", "_timeout"})
 
@@ -94,12 +96,7 @@ class Submitter:
     def read(self, message: Submit, answer: Accepted) -> str:
         """The id that an answer gives."""
         if answer.known and not answer.same:
-            log.warning(
-                "key %r is held by %s, submitted with another function or other arguments: its id was "
-                "returned, nothing new was submitted",
-                message.call.key,
-                text_of(answer.id),
-            )
+            log.warning(_HELD, message.call.key, text_of(answer.id), _NOTHING_NEW)
         return text_of(answer.id)
 
     def _take_options(self, udf: UDF[..., Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -127,7 +124,7 @@ class Submitter:
             raise ValueError(f"_timeout={timeout!r}: choose a number of seconds above 0")
         return (
             key or "",
-            bool(given.get("_strict_key", False)),
+            flag("_strict_key", given.get("_strict_key", False)),
             udf.priority if priority is None else finite("_priority", priority),
             self._from_now("_delay", given.get("_delay")),
             self._from_now("_deadline", given.get("_deadline")),
@@ -138,14 +135,19 @@ class Submitter:
         if when is None:
             return None
         if isinstance(when, timedelta):
-            return max(0.0, when.total_seconds())
+            return max(0.0, self._bounded(name, when, when.total_seconds()))
         if isinstance(when, datetime):
             if when.tzinfo is None:
                 raise ValueError(f"{name}={when!r}: give the datetime a time zone")
-            return max(0.0, when.timestamp() - self._wall())
+            return max(0.0, self._bounded(name, when, when.timestamp() - self._wall()))
         if isinstance(when, bool) or not isinstance(when, int | float):
             raise TypeError(f"{name}={when!r}: pass seconds from now, a timedelta, or an aware datetime")
-        return max(0.0, finite(name, when))
+        return max(0.0, self._bounded(name, when, finite(name, when)))
+
+    def _bounded(self, name: str, when: Any, seconds: float) -> float:
+        if seconds > LONGEST:
+            raise ValueError(f"{name}={when!r}: choose a time within {LONGEST:g} seconds")
+        return seconds
 
 
 def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -213,9 +215,20 @@ class ManyResults:
         self, submitter: Submitter, part: list[tuple[int, Submit]], results: tuple[Accepted | Refusal, ...]
     ) -> None:
         """Note the answers to a part."""
-        for (index, message), result in zip(part, results, strict=False):
+        held = [
+            (message, result)
+            for (_, message), result in zip(part, results, strict=False)
+            if isinstance(result, Accepted) and result.known and not result.same
+        ]
+        if len(held) == 1:
+            submitter.read(*held[0])  # which says so
+        elif held:
+            (message, first), count = held[0], len(held)
+            what = f"so it is with {count} of these {len(part)}, whose holders' ids were returned"
+            log.warning(_HELD, message.call.key, text_of(first.id), what)
+        for (index, _), result in zip(part, results, strict=False):
             if isinstance(result, Accepted):
-                self.ids[index] = submitter.read(message, result)
+                self.ids[index] = text_of(result.id)
             else:
                 self.errors[index] = error_of(result)
         for index, _ in part[len(results) :]:  # the queue closed while the rest waited for room

@@ -16,6 +16,7 @@ from lakeshore.core.settings import check_name
 
 from . import functions
 from .checks import finite, sound
+from .choices import By
 
 if TYPE_CHECKING:
     from .face import Face
@@ -50,7 +51,7 @@ class UDF(Generic[P, R]):
         retry_on: RetryOn = Exception,
         priority: float = 0.0,
         name: str | None = None,
-        by: str = "auto",
+        by: By = "auto",
         runner: str | None = None,
     ) -> None:
         self.kind = body_kind(fn)
@@ -140,7 +141,7 @@ class UDF(Generic[P, R]):
         Raises: TypeError for arguments the body does not take or that can't travel, ValueError for
             an option that makes no sense, QueueFull, QueueClosed, NotFound, KeyConflict, StoreFailed.
         """
-        face: Face = kwargs.pop("_dispatch", None) or _face()
+        face = _given(kwargs.pop("_dispatch")) if "_dispatch" in kwargs else _face()
         return face.submit_blocking(self, args, kwargs)
 
     @overload
@@ -161,7 +162,7 @@ class UDF(Generic[P, R]):
     async def asubmit(self, *args: Any, _dispatch: Face | None, **kwargs: Any) -> str: ...
     async def asubmit(self, *args: Any, **kwargs: Any) -> str:
         """`submit` inside an event loop."""
-        face: Face = kwargs.pop("_dispatch", None) or _face()
+        face = _given(kwargs.pop("_dispatch")) if "_dispatch" in kwargs else _face()
         return await face.submit_async(self, args, kwargs)
 
     def submit_many(self, items: Iterable[Any], *, _dispatch: Face | None = None) -> list[str]:
@@ -174,11 +175,11 @@ class UDF(Generic[P, R]):
         Returns: one id an item, in order.
         Raises: SubmitErrors where some were refused; the others stand.
         """
-        return (_dispatch or _face()).submit_many_blocking(self, items)
+        return _given(_dispatch).submit_many_blocking(self, items)
 
     async def asubmit_many(self, items: Iterable[Any], *, _dispatch: Face | None = None) -> list[str]:
         """`submit_many` inside an event loop."""
-        return await (_dispatch or _face()).submit_many_async(self, items)
+        return await _given(_dispatch).submit_many_async(self, items)
 
     def __get__(self, instance: object, owner: type | None = None) -> UDF[P, R]:
         """A udf in a class body is a static function."""
@@ -296,7 +297,7 @@ def udf(
     retry_on: RetryOn = Exception,
     priority: float = 0.0,
     name: str | None = None,
-    by: str = "auto",
+    by: By = "auto",
     runner: str | None = None,
 ) -> UDF[P, R]: ...
 @overload
@@ -310,7 +311,7 @@ def udf(
     retry_on: RetryOn = Exception,
     priority: float = 0.0,
     name: str | None = None,
-    by: str = "auto",
+    by: By = "auto",
     runner: str | None = None,
 ) -> Callable[[Callable[P, R]], UDF[P, R]]: ...
 def udf(fn: Any = None, /, **options: Any) -> Any:
@@ -472,6 +473,15 @@ def _simple_parameters(
         if parameter.default is parameter.empty:
             required.add(parameter.name)
     return (names, frozenset(required), len(names)) if simple else None
+
+
+def _given(face: Any) -> Face:
+    """The plane that a call names, or the current one."""
+    if face is None:
+        return _face()
+    if isinstance(face, type) or not hasattr(face, "submit_blocking"):  # the class imports this module
+        raise TypeError(f"_dispatch={face!r}: pass a Dispatch or an AsyncDispatch")
+    return face
 
 
 def _face() -> Face:

@@ -16,7 +16,7 @@ from lakeshore.core.settings import check_name, check_patch, declare
 from lakeshore.core.states import QueueState, State
 
 from . import records
-from .checks import finite, sound
+from .checks import flag, patience, seconds, sound, whole
 from .outcomes import value_of
 
 T = TypeVar("T")
@@ -31,6 +31,11 @@ class Verb(Generic[T]):
 
     def __init__(self, make: Callable[[int], Any], read: Callable[[Any], T], id: bytes = b"") -> None:
         self.make, self.read, self.id = make, read, id
+
+
+def waiting(timeout: Any) -> float | None:
+    """How long a result is waited for."""
+    return patience("timeout", timeout)
 
 
 def result(inv: str, type: Any = None) -> Verb[Any]:
@@ -54,6 +59,7 @@ def why(inv: str) -> Verb[list[str]]:
 def kill(inv: str, running: bool) -> Verb[None]:
     """Kill a queued one, or with `running` a running one too."""
     id = known(inv)
+    flag("running", running)
     return Verb(lambda req: m.Kill(req, id, running), _nothing)
 
 
@@ -67,13 +73,12 @@ def list_jobs(
     state: str | Iterable[str] | None, queue: str | None, worker: str | None, limit: int, offset: int
 ) -> Verb[list[records.Invocation]]:
     """Invocations, newest first."""
-    wanted = [state] if isinstance(state, str) else list(state or ())
-    states = tuple(_one_of("state", value, State) for value in wanted)
-    if not isinstance(limit, int) or not 1 <= limit <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"limit={limit!r}: choose 1 to 200")
-    if not isinstance(offset, int) or not 0 <= offset < 1 << 63:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"offset={offset!r}: choose 0 or more")
-    worker_id = parse(worker) if worker is not None else None
+    states = _states(state, State)
+    whole("limit", limit, 1, 200)
+    whole("offset", offset, 0, (1 << 63) - 1)
+    if queue is not None:
+        queue_named(queue)
+    worker_id = _worker(worker) if worker is not None else None
     return Verb(
         lambda req: m.ListJobs(req, queue, states, worker_id, limit, offset),
         lambda answer: [records.invocation_of(row, name) for row, name in answer.rows],
@@ -82,15 +87,17 @@ def list_jobs(
 
 def bulk_cancel(queue: str | None) -> Verb[int]:
     """Kill everything queued; how many."""
+    if queue is not None:
+        queue_named(queue)
     return Verb(lambda req: m.BulkCancel(req, queue), _value)
 
 
 def prune(older_than: float | timedelta | None) -> Verb[int]:
     """Delete old terminal ones; how many."""
-    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-    if seconds is not None and finite("older_than", seconds) < 0:
-        raise ValueError(f"older_than={older_than!r}: choose seconds, 0 or more")
-    return Verb(lambda req: m.PruneJobs(req, seconds), _value)
+    age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    if age is not None:
+        age = seconds("older_than", age)
+    return Verb(lambda req: m.PruneJobs(req, age), _value)
 
 
 def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
@@ -102,8 +109,7 @@ def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
 
 def list_queues(state: str | Iterable[str] | None) -> Verb[list[records.QueueInfo]]:
     """Queues by name; archived ones only where asked for."""
-    wanted = [state] if isinstance(state, str) else list(state or ())
-    states = tuple(_one_of("state", value, QueueState) for value in wanted)
+    states = _states(state, QueueState)
     return Verb(
         lambda req: m.ListQueues(req, states), lambda answer: [records.queue_of(row) for row in answer.value]
     )
@@ -111,11 +117,13 @@ def list_queues(state: str | Iterable[str] | None) -> Verb[list[records.QueueInf
 
 def show_queue(name: str) -> Verb[records.QueueInfo]:
     """One queue and its workers."""
+    queue_named(name)
     return Verb(lambda req: m.ShowQueue(req, name), _queue)
 
 
 def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Change settings."""
+    queue_named(name)
     if not changes:
         raise TypeError("queues.patch changes what it is given, and it was given nothing")
     checked = check_patch(_storable(changes))
@@ -124,11 +132,14 @@ def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
 
 def shift_queue(name: str, move: str) -> Verb[records.QueueInfo]:
     """drain, pause, resume, archive or unarchive."""
+    queue_named(name)
     return Verb(lambda req: m.ShiftQueue(req, name, move), _queue)
 
 
 def remove_queue(name: str, force: bool) -> Verb[records.Removed]:
     """Delete a queue."""
+    queue_named(name)
+    flag("force", force)
     return Verb(
         lambda req: m.RemoveQueue(req, name, force),
         lambda answer: records.Removed(answer.value["name"], tuple(answer.value["nowServingDefault"])),
@@ -137,11 +148,13 @@ def remove_queue(name: str, force: bool) -> Verb[records.Removed]:
 
 def queue_stats(name: str) -> Verb[records.QueueStats]:
     """Signals of a queue."""
+    queue_named(name)
     return Verb(lambda req: m.QueueStats(req, name), lambda answer: records.stats_of(answer.value))
 
 
 def list_workers(ended: bool) -> Verb[list[records.WorkerInfo]]:
     """Workers of the namespace."""
+    flag("ended", ended)
     return Verb(
         lambda req: m.ListWorkers(req, ended),
         lambda answer: [records.worker_of(row) for row in answer.value],
@@ -157,6 +170,7 @@ def list_topics() -> Verb[list[records.TopicInfo]]:
 
 def remove_topic(name: str) -> Verb[None]:
     """Delete a topic."""
+    topic_name(name)
     return Verb(lambda req: m.RemoveTopic(req, name), _nothing)
 
 
@@ -178,6 +192,20 @@ def known(inv: str) -> bytes:
         raise NotFound(str(error)) from None
 
 
+def queue_named(name: str) -> str:
+    """What names a queue, as it is. What can't be a name nor an id names none: NotFound."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a queue is named by a string, its name or its id, not by {type(name).__name__}")
+    try:
+        return check_name(name)
+    except ValueError as error:
+        try:
+            parse(name)
+        except ValueError:
+            raise NotFound(f"{error}; nor is it the id of a queue") from None
+        return name
+
+
 def topic_name(name: str) -> str:
     """A topic's name as it is, or an error."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -187,11 +215,26 @@ def topic_name(name: str) -> str:
     return sound("a topic's name", name)
 
 
-def _one_of(what: str, value: Any, kind: type[State] | type[QueueState]) -> str:
+def _worker(worker: str) -> bytes:
+    if not isinstance(worker, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"worker={worker!r}: pass the id of a worker, a string")
     try:
-        return kind(value).value
+        return parse(worker)
     except ValueError:
-        raise ValueError(f"{what}={value!r}: one of {', '.join(member.value for member in kind)}") from None
+        raise ValueError(f"worker={worker!r}: pass the id of a worker, which workers.list() shows") from None
+
+
+def _states(given: Any, kind: type[State] | type[QueueState]) -> tuple[str, ...]:
+    names = ", ".join(member.value for member in kind)
+    wanted: list[Any] = [given] if isinstance(given, str) else []
+    if given is not None and not wanted:
+        if isinstance(given, bytes) or not isinstance(given, Iterable):
+            raise TypeError(f"state={given!r}: pass one of {names}, or several in a list")
+        wanted = list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    try:
+        return tuple(kind(value).value for value in wanted)
+    except ValueError:
+        raise ValueError(f"state={given!r}: one of {names}") from None
 
 
 def _storable(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import platform
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,16 +27,18 @@ from lakeshore.core.settings import check_name
 from lakeshore.core.worker import CLEANUP, Worker
 from lakeshore.runners.inline import InlineRunner
 
+from .checks import LONGEST, finite, flag, sound, whole
 from .face import Face
 from .functions import process_mark
 from .host import Host, closed_error
 from .resolver import Resolver
 from .run import Run
 from .run import run as run_proxy
+from .stopping import when_set
 
 log = logging.getLogger("lakeshore")
 
-_LOOK = 0.5  # seconds after which the thread that waits for `stop` sees that its worker has ended
+_MOST_SLOTS = 1_000_000
 
 
 class Hooks(Struct, frozen=True):
@@ -102,10 +104,12 @@ def run_worker(
         allow_pickle: whether bodies may come as pickles.
         grace: seconds that running bodies share once it drains; what is left then goes back.
         hooks: what to call besides bodies.
-        stop: an event that drains it.
+        stop: an event that drains it. A `threading.Event` is waited for on one daemonic thread, whatever
+            the number of workers it is given to; that ends when the event is set.
 
     Raises: ValueError for a wrong argument, WouldDeadlock inside a running event loop.
     """
+    _check(q, stop)
     if q.connection().here or running_loop():
         raise WouldDeadlock("run_worker blocks and an event loop runs here: use await arun_worker(...)")
     options = _Options(
@@ -165,6 +169,7 @@ async def arun_worker(
 ) -> int:
     """`run_worker` in the caller's loop; touches no signals. Cancelling ends it at once: what it
     holds goes back free. `task_status` is told when it has registered."""
+    _check(q, stop)
     options = _Options(
         queues,
         once,
@@ -181,6 +186,13 @@ async def arun_worker(
         hooks,
     )
     return await _Running(q, options, stop).run(task_status=task_status)
+
+
+def _check(q: Any, stop: Any) -> None:
+    if not isinstance(q, Face):
+        raise TypeError(f"a worker is of a plane: pass a Dispatch or an AsyncDispatch, not {q!r}")
+    if stop is not None and not (hasattr(stop, "is_set") and hasattr(stop, "wait")):
+        raise TypeError(f"stop={stop!r}: pass a threading.Event, or an event of the worker's own loop")
 
 
 class _Options:
@@ -200,23 +212,40 @@ class _Options:
         grace: float,
         hooks: Hooks | None,
     ) -> None:
-        if isinstance(queues, str):
+        if isinstance(queues, str | bytes) or not isinstance(queues, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"queues={queues!r}: pass a list of names")
-        if not isinstance(slots, int) or slots < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"slots={slots!r}: choose how many bodies may run at once, 1 or more")
+        for flagged, value in (("once", once), ("drain", drain), ("allow_pickle", allow_pickle)):
+            flag(flagged, value)
+        whole("slots", slots, 1, _MOST_SLOTS)
         if runner != "inline":
             raise ValueError(f"runner={runner!r}: this version runs bodies inline")
         if trust or strict_source:
             raise ValueError("trust and strict_source are for workers on other machines; leave them out")
-        if not grace >= 0:
-            raise ValueError(f"grace={grace!r}: choose seconds, 0 or more")
+        if not 0 <= finite("grace", grace) <= LONGEST:
+            raise ValueError(f"grace={grace!r}: choose seconds, 0 to {LONGEST:g}")
+        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"name={name!r}: pass a string")
+        if hooks is not None and not isinstance(hooks, Hooks):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"hooks={hooks!r}: pass Hooks(...)")
         self.queues = tuple(check_name(queue) for queue in queues)
         self.once, self.drain, self.slots = once, drain, slots
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.labels = dict(labels or {})
+        self.name = sound("name", name or f"{socket.gethostname()}-{os.getpid()}")
+        self.labels = _labels(labels)
         self.allow_pickle, self.grace = allow_pickle, float(grace)
         self.root = os.fspath(root) if root is not None else None
         self.hooks = hooks or Hooks()
+
+
+def _labels(labels: Any) -> dict[str, str]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise TypeError(f"labels={labels!r}: pass a dict of strings")
+    for key, value in labels.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"labels: pass strings as names and values, not {key!r}: {value!r}")
+        sound("labels", key + value)
+    return dict(labels)  # pyright: ignore[reportUnknownArgumentType]
 
 
 class _Running:
@@ -233,6 +262,7 @@ class _Running:
         self._error: BaseException | None = None
         self._signals = 0
         self._to_drain = self._lost = self._over = False
+        self._unwatch: Callable[[], object] = int  # takes back the wait for `stop`
 
     async def run(
         self, *, signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
@@ -268,6 +298,7 @@ class _Running:
                 error = raised
             finally:
                 self._over = True
+                self._unwatch()
                 if self._timer is not None:
                     self._timer.cancel()
                 helpers.cancel_scope.cancel()
@@ -429,13 +460,7 @@ class _Running:
         elif inspect.iscoroutinefunction(stop.wait):
             helpers.start_soon(self._await_stop, stop)
         else:
-            threading.Thread(target=self._wait_for, args=(stop,), name="lakeshore stop", daemon=True).start()
-
-    def _wait_for(self, stop: Any) -> None:
-        while not stop.wait(_LOOK):
-            if self._over:
-                return
-        self.drain()
+            self._unwatch = when_set(stop, self.drain)
 
     async def _await_stop(self, stop: Event) -> None:
         await stop.wait()

@@ -15,6 +15,7 @@ from lakeshore.core.rows import (
     GetFunction,
     GetInvocation,
     GetKey,
+    GetMarks,
     InvocationRow,
     KeyRow,
     ListInvocations,
@@ -29,7 +30,7 @@ from lakeshore.core.rows import (
 )
 from lakeshore.core.states import LIVE, State
 
-from .codec import NUMBER, PART, decode_invocation, decode_queue, decode_topic, decode_worker
+from .codec import NUMBER, PART, decode_invocation, decode_queue, decode_topic, decode_worker, marks_of
 
 if TYPE_CHECKING:
     from .statements import Connection
@@ -124,6 +125,15 @@ def _extent(conn: Connection, n: int | None, owner: bytes) -> tuple[int, int, in
         "SELECT seq FROM chunks WHERE n = ? AND owner = ? ORDER BY seq LIMIT 1", (n, owner)
     ).fetchone()
     return first[0], *last
+
+
+def _get_marks(conn: Connection, query: GetMarks) -> list[tuple[int, int]]:
+    rows = conn.execute(
+        "SELECT seq + count, length(data) FROM chunks "
+        "WHERE n = ? AND owner = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT ?",
+        (conn.space(query.namespace), query.owner, query.since, query.until, query.limit),
+    ).fetchall()
+    return marks_of(rows, query.grain)
 
 
 def _list_invocations(conn: Connection, query: ListInvocations) -> list[InvocationRow]:
@@ -280,6 +290,7 @@ _ANSWER: dict[type, Callable[[Connection, Any], Any]] = {
     GetKey: _get_key,
     GetChunks: _get_chunks,
     GetExtent: _get_extent,
+    GetMarks: _get_marks,
     GetFunction: _get_function,
     ListInvocations: _list_invocations,
     ListWorkers: _list_workers,

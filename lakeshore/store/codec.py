@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +44,9 @@ _decode_options = lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Options).decod
 
 def decode_topic(data: bytes) -> TopicRow:
     """A topic. By hand: its field called `bytes` hides the type from msgspec's own decoder."""
-    return TopicRow(**msgspec.msgpack.decode(data))
+    fields = msgspec.msgpack.decode(data)
+    fields["marks"] = tuple([(end, at) for end, at in fields.get("marks", ())])
+    return TopicRow(**fields)
 
 
 def decode_call(data: bytes) -> Call:
@@ -60,3 +63,14 @@ def decode_invocation(namespace: str, columns: tuple[Any, ...]) -> InvocationRow
     return InvocationRow(
         namespace, id, queue, STATE[int(state)], place, worker, decode_call(call), decode_record(record)
     )
+
+
+def marks_of(sizes: Iterable[tuple[int, int]], grain: int) -> list[tuple[int, int]]:
+    """Ends and bytes of chunks, neighbours made one up to `grain` bytes."""
+    marks: list[tuple[int, int]] = []
+    for end, size in sizes:
+        if marks and marks[-1][1] + size <= grain:
+            marks[-1] = (end, marks[-1][1] + size)
+        else:
+            marks.append((end, size))
+    return marks

@@ -82,6 +82,6 @@ def warn_if_remote(path: Path, mounts: str = "/proc/self/mounts") -> None:
     _warned.add(str(path))
     _log.warning(
         "%s is on a network file system (%s), where a store may be damaged or slow: use a local path "
-        "such as /var/tmp/%s, or one `lakeshore serve` that the other machines connect to",
+        "such as /var/tmp/%s, which one process of one machine has open at a time",
         path, kind, path.name,
     )  # fmt: skip

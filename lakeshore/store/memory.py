@@ -20,6 +20,7 @@ from lakeshore.core.rows import (
     GetFunction,
     GetInvocation,
     GetKey,
+    GetMarks,
     InvocationRow,
     KeyRow,
     ListInvocations,
@@ -38,6 +39,8 @@ from lakeshore.core.rows import (
     WorkerRow,
 )
 from lakeshore.core.states import LIVE, State
+
+from .codec import marks_of
 
 _ROW = 900  # about what an invocation costs beside its bytes, here and in the indexes
 _PART = 250  # a blob, key or chunk
@@ -216,20 +219,24 @@ class MemoryStore:
         begin = bisect_right(ids, prune.after)
         looked_at = ids[begin : begin + prune.limit]
         gone: list[bytes] = []
+        wait = float("inf")
         for id in looked_at:
             row = self._rows[prune.namespace, id]
             ended_at = row.record.ended_at if row.state.terminal else None
-            if ended_at is not None and ended_at < prune.queues.get(row.queue, prune.ended_before):
+            before = prune.queues.get(row.queue, prune.ended_before)
+            if ended_at is not None and ended_at < before:
                 gone.append(id)
                 self._delete(row)
+            else:
+                wait = min(wait, (prune.now if ended_at is None else ended_at) - before)
         if gone:
             dead = set(gone)
             ids[begin : begin + len(looked_at)] = [id for id in looked_at if id not in dead]
             self._pruned[prune.namespace] = max(gone[-1], self._pruned.get(prune.namespace, b""))
         if len(looked_at) == prune.limit:
-            return Pruned(tuple(gone), looked_at[-1])
+            return Pruned(tuple(gone), looked_at[-1], wait)
         self._sweep(prune)
-        return Pruned(tuple(gone), None)
+        return Pruned(tuple(gone), None, wait)
 
     def _sweep(self, prune: Prune) -> None:
         """The end of a prune: ended workers, and functions that nothing used since the last one."""
@@ -301,6 +308,12 @@ class MemoryStore:
     def _get_extent(self, query: GetExtent) -> tuple[int, int, int]:
         return self._extent(query.namespace, query.owner)
 
+    def _get_marks(self, query: GetMarks) -> list[tuple[int, int]]:
+        chunks = self._chunks.get((query.namespace, query.owner), [])
+        at = bisect_left(chunks, query.since, key=_seq)
+        end = min(bisect_left(chunks, query.until, key=_seq), at + query.limit)
+        return marks_of([(row.seq + row.count, len(row.data)) for row in chunks[at:end]], query.grain)
+
     def _extent(self, namespace: str, owner: bytes) -> tuple[int, int, int]:
         if not (chunks := self._chunks.get((namespace, owner))):
             return 0, 0, 0
@@ -370,6 +383,7 @@ class MemoryStore:
         GetKey: _get_key,
         GetChunks: _get_chunks,
         GetExtent: _get_extent,
+        GetMarks: _get_marks,
         GetFunction: _get_function,
         ListInvocations: _list_invocations,
         ListWorkers: _list_workers,

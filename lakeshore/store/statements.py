@@ -245,9 +245,12 @@ def _prune(conn: Connection, prune: Prune) -> Pruned:
     ids: list[bytes] = []
     keys: list[tuple[int, bytes, str, bytes]] = []
     hashes: Counter[bytes] = Counter()
+    wait = float("inf")
     for id, queue, state, packed, record in rows:
         ended_at = decode_record(record).ended_at if STATE[int(state)].terminal else None
-        if ended_at is None or ended_at >= prune.queues.get(queue, prune.ended_before):
+        before = prune.queues.get(queue, prune.ended_before)
+        if ended_at is None or ended_at >= before:
+            wait = min(wait, (prune.now if ended_at is None else ended_at) - before)
             continue
         ids.append(id)
         call = decode_call(packed)
@@ -258,12 +261,12 @@ def _prune(conn: Connection, prune: Prune) -> Pruned:
     if ids:
         _delete(conn, n, ids, keys, hashes.items())
     if len(rows) == prune.limit:
-        return Pruned(tuple(ids), rows[-1][0])
+        return Pruned(tuple(ids), rows[-1][0], wait)
     conn.execute("DELETE FROM workers WHERE n = ? AND ended_at < ?", (n, prune.ended_before))
     conn.execute("DELETE FROM functions WHERE hash IN (SELECT hash FROM uses WHERE uses = 0 AND idle = 1)")
     conn.execute("DELETE FROM uses WHERE uses = 0 AND idle = 1")
     conn.execute("UPDATE uses SET idle = 1 WHERE uses = 0")
-    return Pruned(tuple(ids), None)
+    return Pruned(tuple(ids), None, wait)
 
 
 def _delete(

@@ -37,6 +37,7 @@ from lakeshore.core.rows import (
     GetFunction,
     GetInvocation,
     GetKey,
+    GetMarks,
     InvocationRow,
     KeyRow,
     ListInvocations,
@@ -211,7 +212,7 @@ class StoreConformance:
             Record(
                 1.25, -3.5, 2.5, 3.5, 2,
                 (Attempt(1, W, 1.0, 2.0, "lost", "silent"), Attempt(2, W2, 3.0)),
-                1, 1, True, 4.5, b"\x00result", error, "because", 77,
+                1, 1, True, 4.5, b"\x00result", error, "because", 77, 9000, 2.75,
             ),
         )  # fmt: skip
         await commit(store, batch_of(full, invocation(5)))
@@ -292,6 +293,18 @@ class StoreConformance:
         assert await read(store, GetChunks(NS, id_of(1), 0, bytes=12)) == chunks[:2]
         assert await read(store, GetChunks(NS, id_of(1), 0, bytes=1)) == chunks[:1]
 
+    async def test_marks_are_ends_and_bytes_of_neighbours(self, store: Store) -> None:
+        await commit(store, batch_of(*[chunk(1, seq, 3) for seq in range(0, 15, 3)], chunk(2, 0)))
+        for fields, marks in (
+            ((0, 15, 0), [(3, 6), (6, 6), (9, 6), (12, 6), (15, 6)]),
+            ((0, 15, 13), [(6, 12), (12, 12), (15, 6)]),
+            ((6, 12, 99), [(12, 12)]),
+            ((0, 15, 99, 2), [(6, 12)]),
+            ((15, 99, 9), []),
+        ):
+            assert await read(store, GetMarks(NS, id_of(1), *fields)) == marks
+        assert await read(store, GetMarks(OTHER, id_of(1), 0, 15, 1)) == []
+
     async def test_a_trim_drops_whole_chunks_below(self, store: Store) -> None:
         chunks = [chunk(1, seq, 3) for seq in range(0, 12, 3)]
         await commit(store, batch_of(*chunks, chunk(2, 0)))
@@ -341,7 +354,7 @@ class StoreConformance:
 
     async def test_the_head_is_loaded(self, store: Store) -> None:
         queue = QueueRow(NS, Q, "renders", "active", {"kind": "fifo", "rate": [1, 2.5, None], "on": True})
-        topic = TopicRow(NS, id_of(5), "news", 4, 1, 99, True)
+        topic = TopicRow(NS, id_of(5), "news", 4, 1, 99, True, marks=((2, 1.5), (4, 2.5)))
         worker = WorkerRow(NS, W, {"name": "w", "labels": {"gpu": "1"}})
         ended = WorkerRow(NS, W2, {}, ended_at=5.0)
         await commit(store, batch_of(queue, topic, worker, ended))
@@ -427,6 +440,19 @@ class StoreConformance:
             assert await read(store, GetBlob(NS, id_of(2), part)) == b"b"
         assert await read(store, GetExtent(NS, id_of(1))) == (0, 0, 0)
         assert await read(store, GetExtent(NS, id_of(2))) == (0, 1, 1)
+
+    async def test_prune_says_how_long_nothing_else_is_due(self, store: Store) -> None:
+        rows = [
+            invocation(1, State.FAILED, ended_at=1.0),
+            invocation(2, State.FAILED, ended_at=25.0),
+            invocation(3, State.FAILED, queue=Q2, ended_at=33.0),
+            invocation(4, State.RUNNING, worker=W),
+        ]
+        await commit(store, batch_of(*rows))
+        for after, wait in ((0, 3.0), (2, 3.0), (3, 76.0), (4, float("inf"))):
+            prune = Prune(NS, id_of(after), 20.0, {Q2: 30.0}, now=96.0)
+            (pruned,) = (await commit(store, batch_of(prune))).pruned
+            assert pruned.wait == wait
 
     async def test_prune_goes_by_small_steps(self, store: Store) -> None:
         odd = [invocation(n, (State.SUCCEEDED, State.QUEUED)[n % 2], ended_at=1.0) for n in range(1, 8)]
