@@ -110,10 +110,8 @@ class StoreLock:
         if pid == os.getpid() and host == socket.gethostname():
             who, advice = f"this process (pid {pid})", "close the other plane on it first"
         elif host == socket.gethostname():
-            who, advice = (
-                f"process {pid} on this machine ({host})",
-                "submit in that process, end it first, or name another path",
-            )
+            who = f"process {pid} on this machine ({host})"
+            advice = "submit in that process, end it first, or name another path"
         else:
             who = f"process {pid} on the machine {host}"
             advice = "work with it there, end it first, or name a path of this machine"
