@@ -342,7 +342,7 @@ def test_a_second_process_is_told_who_holds_the_file(tmp_path: Path, backend: An
             path,
         )
         assert out.startswith(str(os.getpid()))
-        assert "connect to it, or stop it first" in out
+        assert "submit in that process, end it first, or name another path" in out
         dls.run_worker(q, once=True)
         assert q.result(inv) == 5
 
@@ -542,3 +542,11 @@ def test_wrong_arguments_of_a_worker(q: dls.Dispatch, options: dict[str, Any]) -
     with pytest.raises((TypeError, ValueError), match=rf"(?s){name}.*(pass|choose|replace) "):
         dls.run_worker(q, **{"once": True, **options})
     assert q.workers.list(ended=True) == []
+
+
+@pytest.mark.parametrize("wrong", [{"n": 1}, "ab", b"ab", 3], ids=["dict", "str", "bytes", "int"])
+def test_submit_many_takes_a_list_of_calls(wrong: Any) -> None:
+    with dls.Dispatch(":memory:") as q:
+        with pytest.raises(TypeError, match="takes a list of calls"):
+            q.submit_many(len, wrong)
+        assert q.jobs.list() == []

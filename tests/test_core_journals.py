@@ -14,6 +14,11 @@ from lakeshore.core.values import pack_frames
 from lakeshore.testing.hand import HandPlane
 
 
+def stored_in(plane: HandPlane) -> Any:
+    """The memory store behind a plane, to look into."""
+    return plane.store.inner
+
+
 def running(kind: str = "async_generator", **options):
     plane = HandPlane(**options)
     client, worker = plane.client(), plane.worker()
@@ -622,7 +627,7 @@ def test_credit_counts_bytes_as_well_as_frames() -> None:
 
 
 def stored_bytes(plane, owner: bytes) -> int:
-    return sum(len(row.data) for row in plane.store.inner._chunks.get(("default", owner), ()))
+    return sum(len(row.data) for row in stored_in(plane)._chunks.get(("default", owner), ()))
 
 
 def test_the_limit_of_a_journal_counts_what_earlier_processes_wrote() -> None:
@@ -747,10 +752,10 @@ def test_topics_are_kept_for_the_retention(crash: bool) -> None:
         assert names == ({"open", "shut", "empty"} if hour == 0 else {"open"})
     assert client.end(client.follow_topic("open")).first == 6
     assert [value for _, _, value in client.frames(client.follow_topic("open", 6))] == [2] * 3 + [3] * 3
-    (owner,) = [owner for _, owner in plane.store.inner._chunks]
-    assert min(row.seq for row in plane.store.inner._chunks["default", owner]) == 6
+    (owner,) = [owner for _, owner in stored_in(plane)._chunks]
+    assert min(row.seq for row in stored_in(plane)._chunks["default", owner]) == 6
     plane.advance(7000.0)
-    assert plane.store.inner._chunks == {}
+    assert stored_in(plane)._chunks == {}
     assert client.answer(client.post("open", 9)).value == 12  # numbers go on
 
 
@@ -766,7 +771,7 @@ def test_an_old_topic_goes_in_small_steps_and_is_noted_in_few_words() -> None:
     trims = []
     plane.store.watch = lambda batch: trims.append([trim.below for trim in batch.trims])
     plane.advance(1100.0)
-    assert plane.store.inner._chunks == {}
+    assert stored_in(plane)._chunks == {}
     below = [0, *sorted(trim for some in trims for trim in some)]
     assert all(len(some) <= 1 for some in trims)
     assert max(b - a for a, b in pairwise(below)) <= 4096

@@ -15,6 +15,11 @@ from lakeshore.core.states import TRANSITIONS, Move, QueueMove, QueueState, Stat
 from lakeshore.testing.hand import HandPlane
 
 
+def stored_in(plane: HandPlane) -> Any:
+    """The memory store behind a plane, to look into."""
+    return plane.store.inner
+
+
 def add(client, name: str = "q", **settings):
     answer = client.answer(client.ask(m.AddQueue, name, declare(settings)))
     assert isinstance(answer, m.Answer), answer
@@ -736,7 +741,7 @@ def test_a_short_retention_does_not_walk_what_others_keep() -> None:
     assert isinstance(answer, m.Answer), answer
     plane.advance(130.0)
     assert {client.state(id) for id in kept[::100]} == {"Expired"}
-    assert not plane.store.inner._rows
+    assert not stored_in(plane)._rows
 
 
 def test_what_comes_with_an_older_id_is_pruned_too() -> None:
@@ -748,7 +753,7 @@ def test_what_comes_with_an_older_id_is_pruned_too() -> None:
     plane.advance(100.0)
     worker.finish(client.submit(id=old))
     plane.advance(3 * 7200.0)
-    assert not plane.store.inner._rows
+    assert not stored_in(plane)._rows
 
 
 @pytest.mark.parametrize("retention", [1e306, float("inf"), 0.0])
@@ -758,7 +763,7 @@ def test_any_retention(retention: float) -> None:
     worker.finish(client.submit())
     client.answer(client.post("t", 1))
     plane.advance(200.0)
-    assert len(plane.store.inner._rows) == (retention > 0)
+    assert len(stored_in(plane)._rows) == (retention > 0)
     for older_than in (1e306, -1e306, None):
         assert isinstance(client.answer(client.ask(m.PruneJobs, older_than)), m.Answer)
 

@@ -18,7 +18,7 @@ from lakeshore.core.errors import ForkedPlane
 
 from . import current, forks, host, verbs
 from .choices import Elasticity, Kind, OnFull, QueueChanges, Sync
-from .connection import Connection
+from .connection import Connection, no_answer
 from .dispatch import connect_async
 from .face import Face
 from .host import Host, closed_error
@@ -207,7 +207,7 @@ class AsyncDispatch(Face):
             return verb.read(await connection.call(message, verb.id))
         with anyio.move_on_after(max(0.0, timeout)):
             return verb.read(await connection.call(message, verb.id))
-        raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
+        raise TimeoutError(no_answer(timeout))
 
     async def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> str:
         """Submit a call of a udf, or of a plain function, which is wrapped. See `UDF.submit`."""

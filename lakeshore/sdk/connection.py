@@ -96,7 +96,7 @@ class Connection:
             raise
         if not arrived:
             self._withdraw(message.req, id)
-            raise TimeoutError(f"no answer within {timeout} s; the invocation goes on")
+            raise TimeoutError(no_answer(timeout))
         answer = box[0]
         if type(answer) is Refusal:
             raise error_of(answer)
@@ -155,6 +155,14 @@ _LONGEST = threading.TIMEOUT_MAX
 def _run(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
     call, args = item
     call(*args)
+
+
+def no_answer(timeout: float | None) -> str:
+    """What a wait that ran out says."""
+    return (
+        f"no answer within {timeout} s; nothing was changed by that: q.jobs.why(id) says what the invocation "
+        "waits for"
+    )
 
 
 def error_of(answer: Refusal) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import threading
 from contextvars import ContextVar
@@ -13,7 +14,10 @@ from lakeshore.core.running import CURRENT
 if TYPE_CHECKING:
     from .face import Face
 
+log = logging.getLogger("lakeshore")
+
 _lock = threading.Lock()
+_closed_one = _said = False
 _made: list[Face] = []  # open faces, the newest last
 _entered: ContextVar[tuple[Face, ...]] = ContextVar("lakeshore_entered", default=())
 
@@ -26,7 +30,9 @@ def made(face: Face) -> None:
 
 def closed(face: Face) -> None:
     """A face was closed."""
+    global _closed_one
     with _lock:
+        _closed_one = True
         if face in _made:
             _made.remove(face)
 
@@ -53,9 +59,22 @@ def current_face() -> Face:
     with _lock:
         if _made:
             return _made[-1]
+    if _closed_one:
+        _say_once()
     # a name in a string: the faces are above this module and import it
     face: Face = importlib.import_module("lakeshore.sdk.dispatch").Dispatch()
     return face
+
+
+def _say_once() -> None:
+    """Who used a plane, closed it and goes on submitting may not mean the local one."""
+    global _said
+    if not _said:
+        _said = True
+        log.warning(
+            "no plane is open here any more: this goes to the local plane, as for a program that opens none; "
+            "keep the Dispatch open, or pass _dispatch="
+        )
 
 
 def _after_fork() -> None:

@@ -186,7 +186,16 @@ class ManyResults:
     def parts(
         self, submitter: Submitter, udf: UDF[..., Any], items: Iterable[Any]
     ) -> Iterator[list[tuple[int, Submit]]]:
-        """Messages in parts; an item that can't be submitted is noted and left out."""
+        """Messages in parts; an item that can't be submitted is noted and left out.
+
+        Raises: TypeError for what is one call, or no iterable at all.
+        """
+        kind = type(items).__name__
+        if isinstance(items, dict | str | bytes) or not hasattr(items, "__iter__"):
+            raise TypeError(
+                f"submit_many takes a list of calls, not a {kind}: each item is a dict, a tuple or one "
+                "argument; for one call use submit"
+            )
         part: list[tuple[int, Submit]] = []
         size = 0
         for item in items:

@@ -447,6 +447,13 @@ class _Running:
             async for _ in received:
                 self._signals += 1
                 if self._signals == 1:
+                    if self._worker is not None and self._worker.held:
+                        log.warning(
+                            "worker %s takes nothing more; what runs has %g s to end, and a second "
+                            "signal ends it at once",
+                            self._options.name,
+                            self._options.grace,
+                        )
                     self._drain()
                 else:
                     self._finish()
