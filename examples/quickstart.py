@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import logging
 import sysconfig
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -84,6 +85,7 @@ def main() -> None:
     console = Console()
     if not console.is_terminal:
         console.width = 120
+    logging.getLogger("lakeshore").setLevel(logging.ERROR)  # what failed has a table of its own
 
     with dls.Dispatch(options.store) as q:
         console.print(f"{len(files):,} files go to the plane {q.address}", soft_wrap=True)

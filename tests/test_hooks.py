@@ -131,7 +131,6 @@ async def test_wrong_arguments() -> None:
         wrong: dict[str, Any]
         for wrong in (
             {"slots": 0},
-            {"slots": 1.5},
             {"runner": "moon"},
             {"grace": -1},
             {"grace": float("nan")},
@@ -139,7 +138,8 @@ async def test_wrong_arguments() -> None:
         ):
             with pytest.raises(ValueError, match=r"\w"):
                 await dls.arun_worker(q, **wrong)
-        with pytest.raises(TypeError):
-            await dls.arun_worker(q, queues="default")
+        for wrong in ({"slots": 1.5}, {"queues": "default"}):
+            with pytest.raises(TypeError, match=r"\w"):
+                await dls.arun_worker(q, **wrong)
         with pytest.raises(dls.WouldDeadlock, match="arun_worker"):
             dls.run_worker(q)

@@ -160,7 +160,7 @@ def _run(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
 def no_answer(timeout: float | None) -> str:
     """What a wait that ran out says."""
     return (
-        f"no answer within {timeout} s; nothing was changed by that: q.jobs.why(id) says what the invocation "
+        f"no answer within {timeout} s; the invocation goes on as it was, and q.jobs.why(id) says what it "
         "waits for"
     )
 
