@@ -328,7 +328,7 @@ print(time.time())
 @pytest.mark.parametrize("thread", ["daemon", "joined by the interpreter"])
 def test_exit_closes_within_two_seconds(address: str, backend: Any, tmp_path: Path, thread: str) -> None:
     began = float(python(SCRIPT, tmp_path, address, backend, thread))
-    assert time.time() - began < 30  # not the body's 60 s, however busy the machine
+    assert time.time() - began < 4  # 2 s, and the interpreter's own end
 
 
 @pytest.mark.parametrize("body", ["idle", "async"])
@@ -360,7 +360,7 @@ def test_exit_ends_a_worker_on_a_thread_that_is_no_daemon(
     """
     stderr, began = python(script, tmp_path, address, backend, body).split()
     assert stderr == "''"
-    assert time.time() - float(began) < 30  # not the body's 60 s, however busy the machine
+    assert time.time() - float(began) < 4
 
 
 @pytest.mark.anyio
