@@ -302,7 +302,7 @@ class World:
         mine = [
             entry
             for queue in open_
-            for entry in queue.backlog._claimable.values()
+            for entry in queue.backlog._claimable
             if entry.call.options.function.name not in worker.unknown
         ]
         retrying = [queue for queue in open_ if queue.backlog.retrying]

@@ -10,14 +10,17 @@ import pytest
 from lakeshore.core import messages as m
 from lakeshore.core.backlog import Backlog
 from lakeshore.core.errors import IllegalMove
+from lakeshore.core.rows import ListInvocations
 from lakeshore.core.settings import check_patch, declare
 from lakeshore.core.states import TRANSITIONS, Move, QueueMove, QueueState, State, step, step_queue
 from lakeshore.testing.hand import HandPlane
 
 
-def stored_in(plane: HandPlane) -> Any:
-    """The memory store behind a plane, to look into."""
-    return plane.store.inner
+def rows_in(plane: HandPlane) -> list[Any]:
+    """Every stored invocation."""
+    found: list[Any] = []
+    plane.engine.store.read(ListInvocations("default", limit=1_000_000), found.extend)
+    return found
 
 
 def add(client, name: str = "q", **settings):
@@ -741,7 +744,7 @@ def test_a_short_retention_does_not_walk_what_others_keep() -> None:
     assert isinstance(answer, m.Answer), answer
     plane.advance(130.0)
     assert {client.state(id) for id in kept[::100]} == {"Expired"}
-    assert not stored_in(plane)._rows
+    assert not rows_in(plane)
 
 
 def test_what_comes_with_an_older_id_is_pruned_too() -> None:
@@ -753,7 +756,7 @@ def test_what_comes_with_an_older_id_is_pruned_too() -> None:
     plane.advance(100.0)
     worker.finish(client.submit(id=old))
     plane.advance(3 * 7200.0)
-    assert not stored_in(plane)._rows
+    assert not rows_in(plane)
 
 
 @pytest.mark.parametrize("retention", [1e306, float("inf"), 0.0])
@@ -763,7 +766,7 @@ def test_any_retention(retention: float) -> None:
     worker.finish(client.submit())
     client.answer(client.post("t", 1))
     plane.advance(200.0)
-    assert len(stored_in(plane)._rows) == (retention > 0)
+    assert len(rows_in(plane)) == (retention > 0)
     for older_than in (1e306, -1e306, None):
         assert isinstance(client.answer(client.ask(m.PruneJobs, older_than)), m.Answer)
 
@@ -780,3 +783,18 @@ def test_a_record_keeps_the_first_and_the_last_attempts() -> None:
     assert record.attempt == 201
     assert [attempt.number for attempt in record.attempts] == [*range(1, 11), *range(152, 202)]
     assert record.attempts[-1].outcome == "succeeded"
+
+
+def test_the_names_of_removed_queues_go_with_their_invocations() -> None:
+    plane = HandPlane(retention=60.0)
+    client, worker = plane.client(), plane.worker(follow_all=True)
+    for name in ("one", "two"):
+        client.answer(client.ask(m.AddQueue, name, declare({})))
+        worker.finish(client.submit(queue=name))
+        client.answer(client.ask(m.RemoveQueue, name))
+    (space,) = plane.head.spaces.values()
+    listed = client.answer(client.ask(m.ListJobs))
+    assert [name for _, name in listed.rows] == ["two", "one"]
+    plane.advance(2 * 3600 + 200.0)
+    assert not rows_in(plane)
+    assert not space._names  # pyright: ignore[reportPrivateUsage]

@@ -31,6 +31,7 @@ from .messages import (
 from .notes import Again, Note, SweepTopics
 from .ports import Outlet
 from .queue import Queue
+from .recent import Recent
 from .rows import (
     GetBlob,
     GetExtent,
@@ -71,6 +72,7 @@ class Archive(Actor):
         super().__init__(engine)
         self.space, self.retention = space, retention
         self.streams = Streams(self)
+        self.recent = Recent()  # the queues put in what they have stored
         self._by_hand: deque[tuple[PruneJobs, Outlet]] = deque()
         self._round: tuple[PruneJobs, Outlet] | None = None  # for whom this round of pruning is
         self._count = 0
@@ -114,6 +116,11 @@ class Archive(Actor):
         self.engine.read(self, GetInvocation(self.space.name, message.id), answered)
 
     def _on_wait(self, message: Wait, peer: Any) -> None:
+        outcome = self.recent.answer(message.id, message.req)
+        if outcome is not None:
+            self.engine.emit(peer, outcome)
+            return
+
         def answer(row: InvocationRow) -> None:
             if row.state is State.SUCCEEDED and row.record.result is None:
                 query = GetBlob(self.space.name, row.id, "result")
@@ -320,9 +327,11 @@ class Archive(Actor):
     def _on_step(self, message: Step, sender: Any) -> None:
         prune, pruned = message.prune, message.pruned
         self._count += len(pruned.ids)
+        self.recent.forget(pruned.ids)
         if self._round is None:
             if prune.after == _LAST:
                 self._sweeps = max(0, self._sweeps - 1)
+                self.space.forget_names(prune.now - self.retention)
                 self._sweep_at = prune.now + max(self.retention, _LOOK_AGAIN)
                 self._end()
             else:

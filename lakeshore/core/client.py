@@ -14,6 +14,7 @@ from .messages import (
     Chunk,
     Credit,
     Drop,
+    Outcome,
     Refusal,
     StreamEnd,
     StreamGap,
@@ -46,6 +47,7 @@ class Client:
             Blocked: lambda message: None,
             Turn: self._turn,
             Accepted: self._accepted,
+            Outcome: self._answer,
             Refusal: self._refused,
             SubmittedMany: self._many,
             Chunk: self._stream,
@@ -59,7 +61,8 @@ class Client:
             reply(msgspec.structs.replace(self._closed, req=message.req))
             return
         self._waiting[message.req] = reply
-        if type(message) is Submit or type(message) is SubmitMany:
+        kind = message.__class__
+        if kind is Submit or kind is SubmitMany:
             self._parked[message.req] = message
         self.link.send(message)
 
@@ -90,11 +93,7 @@ class Client:
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
-        handler = self._handlers.get(message.__class__)
-        if handler is not None:
-            handler(message)
-        else:
-            self._answer(message)
+        self._handlers.get(message.__class__, self._answer)(message)
 
     def closed(self, why: Refusal) -> None:
         """The link is gone: everyone who waits, and who comes later, is told why."""

@@ -53,7 +53,7 @@ class Engine:
         self.store = store
         self.monotonic, self.wall, self.uniform, self.new_id = monotonic, wall, uniform, new_id
         self.seeded, self.wake, self.failed = seeded, wake, failed
-        self.now = monotonic()
+        self.now, self.at = monotonic(), wall()  # of this turn
         self.failure: BaseException | None = None
         self.store_error: BaseException | None = None
         self._mail: deque[tuple[Actor, Any, Any]] = deque()
@@ -66,6 +66,7 @@ class Engine:
         self._flying: Batch | None = None
         self._flying_held: list[tuple[Outlet, Any]] = []
         self._outgoing: list[tuple[Outlet, Any]] = []
+        self._effects = self._outgoing  # where what is emitted now waits
         self._retry_at = NEVER
         self._retry_wait = _RETRY_FIRST
         self._awake = False
@@ -84,20 +85,17 @@ class Engine:
     def touch(self, actor: Actor) -> None:
         """Have `actor.flush` called before the next commit; effects from now on wait for it."""
         self._touched[actor] = None
+        self._effects = self._held
 
     @property
     def batch(self) -> Batch:
-        """The rows gathering for the next commit."""
+        """The rows gathering for the next commit, to put some in."""
+        self._effects = self._held
         return self._batch
 
     def emit(self, outlet: Outlet, message: Any) -> None:
         """Deliver `message` once everything that has changed so far is stored."""
-        if self._touched or self._batch.size:
-            self._held.append((outlet, message))
-        elif self._flying is not None:
-            self._flying_held.append((outlet, message))
-        else:
-            self._outgoing.append((outlet, message))
+        self._effects.append((outlet, message))
 
     def send(self, outlet: Outlet, message: Any) -> None:
         """Deliver `message` with this turn: for what is known to be stored, and for refusals."""
@@ -164,20 +162,28 @@ class Engine:
     def _pump(self, limit: int) -> None:
         if self.failure is not None:
             return
-        self.now = self.monotonic()
-        self._ring()
-        mail = self._mail
+        self.now, self.at = self.monotonic(), self.wall()
+        if (self._timers and self._timers[0][0] <= self.now) or self._retry_at <= self.now:
+            self._ring()
+        mail, take = self._mail, self._mail.popleft
         message = sender = None
-        try:
-            while mail and limit:
-                limit -= 1
-                actor, message, sender = mail.popleft()
-                actor.handlers[type(message)](message, sender)
-        except BaseException as error:
-            self._blame(message, sender, error)
-            raise
-        self._release(self._outgoing)
-        self._commit()
+        while True:
+            try:
+                while mail:
+                    actor, message, sender = take()
+                    actor.handlers[type(message)](message, sender)
+                    limit -= 1
+                    if not limit:
+                        break
+            except BaseException as error:
+                self._blame(message, sender, error)
+                raise
+            if self._outgoing:
+                self._release(self._outgoing)
+            if self._flying is None and self._effects is self._held:
+                self._commit()
+            if not (mail and limit):  # a store that answers at once has left some
+                return
 
     def _blame(self, message: Any, sender: Any, error: BaseException) -> None:
         """Tell the one whose request met a bug."""
@@ -198,18 +204,24 @@ class Engine:
             self.store.commit(self._flying, self._committed)
 
     def _commit(self) -> None:
-        if self._flying is not None or not (self._touched or self._batch.size):
-            return
         touched, self._touched = self._touched, {}
         for actor in touched:
             actor.flush()
-        batch, self._batch = self._batch, Batch()
-        self._flying_held, self._held = self._held, []
+        batch, held, self._held = self._batch, self._held, []
         if not batch.size:
-            self._release(self._flying_held)
+            self._direct()
+            self._release(held)
             return
-        self._flying = batch
+        self._batch, self._flying, self._flying_held = Batch(), batch, held
+        self._effects = self._held if self._touched else held
         self.store.commit(batch, self._committed)
+
+    def _direct(self) -> None:
+        """What is emitted from now on waits for the newest batch that is open, or for none."""
+        if self._touched or self._batch.size:
+            self._effects = self._held
+        else:
+            self._effects = self._outgoing if self._flying is None else self._flying_held
 
     def _committed(self, result: Committed | BaseException) -> None:
         try:
@@ -229,16 +241,18 @@ class Engine:
             self.store_error, self._retry_wait = None, _RETRY_FIRST
         batch, self._flying = self._flying, None
         held = self._flying_held
+        self._direct()
         if result.lost:
             held = self._without(held, result.lost)
         self._release(held)
-        for prune, pruned in zip(batch.prunes, result.pruned, strict=True):
-            self.pruned(prune, pruned)
+        if batch.prunes:
+            for prune, pruned in zip(batch.prunes, result.pruned, strict=True):
+                self.pruned(prune, pruned)
         if not self._awake:
             if self._mail or self.watched:
                 self._awake = True
                 self.wake()
-            else:
+            elif self._effects is self._held:
                 self._commit()
 
     def _commit_failed(self, error: BaseException) -> None:
@@ -259,7 +273,7 @@ class Engine:
 
     def _release(self, effects: list[tuple[Outlet, Any]]) -> None:
         while effects:  # what is delivered may emit at once
-            ready = effects[:]
+            ready = effects.copy()
             effects.clear()
             for outlet, message in ready:
                 outlet.deliver(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,48 @@ _FIRST, _LAST = 10, 50  # attempts that a record keeps, of an invocation that ha
 INLINE = 1024  # bytes of arguments or of a result that live in the row; larger ones are blobs
 
 
+T = TypeVar("T")
+
+
+class Rare(Struct, gc=False):
+    """What most entries never need. A million queued ones take a fifth less memory without it."""
+
+    ready: float | None = None
+    ready_at: float = 0.0
+    claimable_at: float | None = None  # since when it counts as claimable; None: since it was submitted
+    deadline: float | None = None
+    expires_at: float = NEVER
+    retries: int = 0
+    losses: int = 0
+    killing: bool = False
+    retrying: bool = False  # waits for a retry delay, not for the submitter's own
+    killers: list[tuple[Any, int]] | None = None
+    pinned: Member | None = None  # a `once` worker that follows it through its retries
+
+
+_PLAIN = Rare()
+
+
+class _Rarely(Generic[T]):
+    """A field of an entry's `rare`, which is made by the first that is set."""
+
+    __slots__ = ("_default", "_name")
+
+    def __init__(self, name: str, default: T) -> None:
+        self._name, self._default = name, default
+
+    def __get__(self, entry: Any, owner: Any = None) -> T:
+        rare = entry.rare
+        return self._default if rare is None else getattr(rare, self._name)
+
+    def __set__(self, entry: Any, value: T) -> None:
+        if entry.rare is None:
+            if value == self._default:
+                return
+            entry.rare = Rare()
+        setattr(entry.rare, self._name, value)
+
+
 class Entry(Struct, gc=False):
     """Changes in place; each commit writes a frozen row of it. Times with `_at` are monotonic,
     the others wall-clock seconds."""
@@ -31,33 +73,36 @@ class Entry(Struct, gc=False):
     state: State = State.QUEUED
     args: bytes | None = None
     args_size: int = 0
-    ready: float | None = None
-    ready_at: float = 0.0
-    claimable_at: float | None = None  # since when it counts as claimable; None: since it was submitted
-    deadline: float | None = None
-    expires_at: float = NEVER
     attempt: int = 0
     attempts: tuple[Attempt, ...] = ()
-    retries: int = 0
-    losses: int = 0
-    killing: bool = False
     ended: float | None = None
     result: bytes | None = None
     error: Failure | None = None
     reason: str | None = None
     queue: Any = None  # the queue actor that owns it
     stored: bool = False  # its first row has been put
-    retrying: bool = False  # waits for a retry delay, not for the submitter's own
+    told: bool = False  # whoever waited was told of its end
     member: Member | None = None
     journal: Journal | None = None
     waiters: list[tuple[Any, int]] | None = None
-    killers: list[tuple[Any, int]] | None = None
-    pinned: Member | None = None  # a `once` worker that follows it through its retries
+    rare: Rare | None = None
+
+    ready = _Rarely[float | None]("ready", None)
+    ready_at = _Rarely[float]("ready_at", 0.0)
+    claimable_at = _Rarely[float | None]("claimable_at", None)
+    deadline = _Rarely[float | None]("deadline", None)
+    expires_at = _Rarely[float]("expires_at", NEVER)
+    retries = _Rarely[int]("retries", 0)
+    losses = _Rarely[int]("losses", 0)
+    killing = _Rarely[bool]("killing", False)
+    retrying = _Rarely[bool]("retrying", False)
+    killers = _Rarely[list[tuple[Any, int]] | None]("killers", None)
+    pinned = _Rarely["Member | None"]("pinned", None)
 
     def row(self, namespace: str, queue: bytes) -> InvocationRow:
         """What to store now."""
-        attempts, result = self.attempts, self.result
-        journal = self.journal
+        attempts, result, journal = self.attempts, self.result, self.journal
+        rare = self.rare or _PLAIN
         return InvocationRow(
             namespace,
             self.id,
@@ -69,20 +114,20 @@ class Entry(Struct, gc=False):
             Record(
                 self.submitted,
                 self.priority,
-                self.ready,
-                self.deadline,
+                rare.ready,
+                rare.deadline,
                 self.attempt,
                 attempts,
-                self.retries,
-                self.losses,
-                self.killing,
+                rare.retries,
+                rare.losses,
+                rare.killing,
                 self.ended,
                 result if result is None or len(result) <= INLINE else None,
                 self.error,
                 self.reason,
                 0 if journal is None else journal.next_seq,
                 self.args_size,
-                self.claimable_at,
+                rare.claimable_at,
             ),
         )
 
@@ -96,18 +141,18 @@ class Entry(Struct, gc=False):
         away = max(now, self.ready or now) - self.attempts[-1].started_at
         self.claimable_at = self.claimable_since + max(0.0, away)
 
-    def outcome(self, req: int) -> Outcome:
-        """The answer to a wait, once terminal."""
-        return Outcome(req, self.id, self.state, self.attempt, self.result, self.error, self.reason)
-
-    def end(self) -> Outcome:
-        """What ends its stream: an outcome without the result."""
-        return Outcome(0, self.id, self.state, self.attempt, None, self.error, self.reason)
+    def end(self, req: int = 0, result: bytes | None = None) -> Outcome:
+        """Once terminal: with the result the answer to a wait, without it what ends its stream."""
+        return Outcome(req, self.id, self.state, self.attempt, result, self.error, self.reason)
 
     def open_attempt(self, worker: bytes, pid: int, now: float) -> None:
         """A worker claims it."""
         self.attempt += 1
-        self.attempts = (*self.attempts, Attempt(self.attempt, worker, now, pid=pid))
+        claim = Attempt(self.attempt, worker, now, None, None, None, pid)
+        if not self.attempts:
+            self.attempts = (claim,)
+            return
+        self.attempts = (*self.attempts, claim)
         if len(self.attempts) > _FIRST + _LAST:
             self.attempts = self.attempts[:_FIRST] + self.attempts[-_LAST:]
 
@@ -124,7 +169,7 @@ def entry_of(row: InvocationRow) -> Entry:
     """A stored row, live again."""
     record = row.record
     args = row.call.args
-    return Entry(
+    entry = Entry(
         row.id,
         row.place,
         row.call,
@@ -133,19 +178,23 @@ def entry_of(row: InvocationRow) -> Entry:
         row.state,
         args,
         record.args_size or len(args or b""),
-        record.ready_at,
-        0.0,
-        record.claimable_at,
-        record.deadline,
-        NEVER,
         record.attempt,
         record.attempts,
-        record.retries,
-        record.losses,
-        record.killing,
         error=record.error,
         stored=True,
     )
+    if record.attempt or record.ready_at or record.deadline or record.claimable_at:
+        entry.rare = Rare(
+            record.ready_at,
+            0.0,
+            record.claimable_at,
+            record.deadline,
+            NEVER,
+            record.retries,
+            record.losses,
+            record.killing,
+        )
+    return entry
 
 
 def outcome_of(row: InvocationRow, req: int, result: bytes | None) -> Outcome:

@@ -73,38 +73,41 @@ class Handout:
             return
         grants: list[Grant] = []
         pending: list[tuple[bytes, int]] = []
-        skipped, asked, backlog = 0, message.n, self.queue.backlog
-        limit = self.queue.settings.admission.max_running
-        room = message.n if limit is None else min(message.n, limit - len(self.queue.running))
-        if self.queue.state in HANDS_OUT and room > 0:
+        queue, skipped, asked = self.queue, 0, message.n
+        backlog, limit = queue.backlog, queue.settings.admission.max_running
+        room = asked if limit is None else min(asked, limit - len(queue.running))
+        hands_out = queue.state in HANDS_OUT
+        if hands_out and room > 0:
             if backlog.apart:
-                some = max(room, _DRAWS) if self.queue.settings.kind == "boltzmann" else room
+                some = max(room, _DRAWS) if queue.settings.kind == "boltzmann" else room
                 backlog.bring([key for key in backlog.apart if self._finds(member, key)], some)
-            while len(grants) + len(pending) < room and skipped < _SKIP:
+            unresolved, claim, taken = self.unresolved, self._claim, 0
+            while taken < room and skipped < _SKIP:
                 entry = backlog.pop()
                 if entry is None:
                     break
-                if self.unresolved and not self._finds(member, key := self.function_key(entry)):
+                if unresolved and not self._finds(member, key := self.function_key(entry)):
                     backlog.set_apart(entry, key)
                     skipped += 1
                     continue
-                self._claim(entry, member, grants, pending)
+                claim(entry, member, grants, pending)
+                taken += 1
         claimed = len(grants) + len(pending)
         if skipped == _SKIP and claimed < room:  # go on in another turn, at once or when it asks again
             if not claimed:
-                self.engine.tell(self.queue, message, member)
+                self.engine.tell(queue, message, member)
                 self.call()
                 return
             asked = claimed
         if claimed < asked:
             self.hungry[member] = None
-        if self.hungry and self.queue.backlog.claimable:
+        if self.hungry and backlog.claimable:
             self.call()  # it took less than was thought: others may be called for the rest
-        retrying = self.queue.backlog.retrying > 0 and self.queue.state in HANDS_OUT
+        retrying = backlog.retrying > 0 and hands_out
         self._watched |= retrying and member.hello.quiet
-        self.engine.tell(member, Took(tuple(grants), asked, tuple(pending), retrying), self.queue)
-        if claimed and self.queue.intake.blocked:
-            self.queue.intake.let_in()
+        self.engine.tell(member, Took(tuple(grants), asked, tuple(pending), retrying), queue)
+        if claimed and queue.intake.blocked:
+            queue.intake.let_in()
 
     def _take_only(self, id: bytes, member: Member) -> None:
         entry = self.queue.space.live.get(id)
@@ -132,14 +135,16 @@ class Handout:
         self, entry: Entry, member: Member, grants: list[Grant], pending: list[tuple[bytes, int]]
     ) -> None:
         entry.state = step(entry.state, Move.CLAIM)
-        entry.open_attempt(member.hello.worker, member.hello.pid, self.engine.wall())
+        hello = member.hello
+        entry.open_attempt(hello.worker, hello.pid, self.engine.at)
         entry.member = member
-        entry.ready = None
         self.queue.running[entry.id] = entry
         self.queue.touch(entry)
-        if entry.pinned is not None and entry.pinned is not member:
-            self.engine.tell(entry.pinned, Unpinned(entry.id), self.queue)
-        entry.pinned = None
+        if entry.rare is not None:
+            entry.ready = None
+            if entry.pinned is not None and entry.pinned is not member:
+                self.engine.tell(entry.pinned, Unpinned(entry.id), self.queue)
+            entry.pinned = None
         function = entry.call.options.function
         foreign = bool(function.value)  # even to its own process: the plane may have been opened anew there
         if entry.args is not None and not (foreign and function.value not in member.known):

@@ -10,7 +10,7 @@ from .errors import Conflict
 from .ids import text_of
 from .intake import refusal
 from .messages import Answer, Described, Drop, Follow, Get, Retry, Wait, Why
-from .states import HANDS_OUT, State
+from .states import HANDS_OUT, LIVE, State
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -41,8 +41,8 @@ class Inquiries:
         entry = self.live(message, peer)
         if entry is None:
             return
-        if entry.state.terminal:
-            self.engine.emit(peer, entry.outcome(message.req))
+        if entry.state not in LIVE:
+            self.engine.emit(peer, entry.end(message.req, entry.result))
         elif entry.waiters is None:
             entry.waiters = [(peer, message.req)]
         else:

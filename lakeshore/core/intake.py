@@ -73,6 +73,7 @@ class Intake:
         self._promised = 0  # bytes
         self._rate: float | None = None
         self._bucket: TokenBucket | None = None
+        queue.handlers |= {Submit: self.submit, SubmitMany: self.submit_many, LetIn: self.go_on}
         self.configure()
 
     def configure(self) -> None:
@@ -94,6 +95,11 @@ class Intake:
 
     def submit(self, message: Submit, peer: Peer) -> None:
         """Admit one invocation, or say why not."""
+        plain = not (message.ticket or self._limited or message.again or message.call.key)
+        if plain and message.id not in self.queue.space.live and self.refuses(message) is None:
+            self.queue.admit(message)
+            self.engine.emit(peer, Accepted(message.req, message.id))
+            return
         if message.again or message.call.key:
             self._begin(message.call.key)
             self._look(message, lambda found: self._one(message, peer, found))
@@ -171,7 +177,7 @@ class Intake:
             self.queue.call_at(self._lapses[0][0])
         self.let_in()
 
-    def go_on(self) -> None:
+    def go_on(self, message: LetIn, sender: object) -> None:
         """A turn was not enough for all who wait."""
         self._going_on = False
         self.tick()
@@ -305,7 +311,9 @@ class Intake:
         return Accepted(message.req, message.id)
 
     def refuses(self, message: Submit) -> Refused | None:
-        queue = self.queue
+        queue, engine = self.queue, self.engine
+        if queue.state in ADMITS and not (queue.removing or engine.store_error or engine.store.full):
+            return None
         if queue.removing:
             return QueueClosed(f"queue {queue.name!r} is being removed: submit to another")
         if queue.state not in ADMITS:

@@ -178,7 +178,7 @@ class Member(Actor):
             self.engine.emit(self.wire, message.grant)
 
     def _on_ended(self, message: Ended, sender: Any) -> None:
-        self.seen = self.engine.wall()
+        self.seen = self.engine.at
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
@@ -193,7 +193,7 @@ class Member(Actor):
             self._fill()
 
     def _on_report(self, message: Frames | Began | Kept, sender: Any) -> None:
-        self.seen = self.engine.wall()
+        self.seen = self.engine.at
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
@@ -201,7 +201,7 @@ class Member(Actor):
             self.engine.tell(held[0], message, self)
 
     def _on_gave_back(self, message: GaveBack, sender: Any) -> None:
-        self.seen = self.engine.wall()
+        self.seen = self.engine.at
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
@@ -275,14 +275,14 @@ class Member(Actor):
         self._maybe_quiet()
 
     def _on_drain(self, message: Drain, sender: Any) -> None:
-        self.seen = self.engine.wall()
+        self.seen = self.engine.at
         self.draining = True
         if self._following is not None:
             self._following = None
         self.engine.touch(self)
 
     def _on_bye(self, message: Bye, sender: Any) -> None:
-        self.seen = self.engine.wall()
+        self.seen = self.engine.at
         self._leave("the worker ended", lost=False)
 
     def _on_gone(self, message: Gone, sender: Any) -> None:

@@ -6,7 +6,7 @@ results and frames are bytes that only the two ends look into. Times are seconds
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -212,9 +212,16 @@ class Why(Request, frozen=True, array_like=True, gc=False, tag=31):
 
 
 class Reply(Struct, frozen=True, array_like=True, gc=False):
-    """What a head answers to a request."""
+    """What a head answers to a request. `more`: another answer may follow."""
 
+    more: ClassVar[bool] = False
     req: int
+
+
+class More(Reply, frozen=True, array_like=True, gc=False):
+    """An answer that another may follow. (A stream ends with its Drop.)"""
+
+    more: ClassVar[bool] = True
 
 
 class Accepted(Reply, frozen=True, array_like=True, gc=False, tag=40):
@@ -239,12 +246,17 @@ class SubmittedMany(Reply, frozen=True, array_like=True, gc=False, tag=42):
     results: tuple[Accepted | Refusal, ...]
     blocked: bool = False
 
+    @property
+    def more(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a turn follows."""
+        return self.blocked
 
-class Blocked(Reply, frozen=True, array_like=True, gc=False, tag=43):
+
+class Blocked(More, frozen=True, array_like=True, gc=False, tag=43):
     """The queue is full; a `Turn` follows when there is room."""
 
 
-class Turn(Reply, frozen=True, array_like=True, gc=False, tag=44):
+class Turn(More, frozen=True, array_like=True, gc=False, tag=44):
     """A place is reserved for 10 s: submit now, with `ticket` set."""
 
 
@@ -271,7 +283,7 @@ class Described(Reply, frozen=True, array_like=True, gc=False, tag=47):
     rows: tuple[tuple[InvocationRow, str], ...]
 
 
-class Chunk(Reply, frozen=True, array_like=True, gc=False, tag=48):
+class Chunk(More, frozen=True, array_like=True, gc=False, tag=48):
     """Frames `seq … seq + count - 1` of a stream."""
 
     seq: int
@@ -280,14 +292,14 @@ class Chunk(Reply, frozen=True, array_like=True, gc=False, tag=48):
     data: bytes
 
 
-class StreamEnd(Reply, frozen=True, array_like=True, gc=False, tag=49):
+class StreamEnd(More, frozen=True, array_like=True, gc=False, tag=49):
     """Nothing follows. `outcome` is None for a topic; `next_seq` is the END's number."""
 
     next_seq: int
     outcome: Outcome | None = None
 
 
-class StreamGap(Reply, frozen=True, array_like=True, gc=False, tag=50):
+class StreamGap(More, frozen=True, array_like=True, gc=False, tag=50):
     """The frame asked for is not there; `first` is."""
 
     first: int

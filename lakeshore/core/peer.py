@@ -11,10 +11,8 @@ from .member import Member
 from .messages import (
     AddQueue,
     Began,
-    Blocked,
     BulkCancel,
     Bye,
-    Chunk,
     CloseTopic,
     Credit,
     Drain,
@@ -41,12 +39,8 @@ from .messages import (
     Retry,
     ShiftQueue,
     ShowQueue,
-    StreamEnd,
-    StreamGap,
     Submit,
     SubmitMany,
-    SubmittedMany,
-    Turn,
     Wait,
     Why,
 )
@@ -54,20 +48,14 @@ from .notes import Gone, Parked
 from .ports import Link
 from .space import Space
 
-_STAYS_OPEN = frozenset({Blocked, Turn, Chunk, StreamEnd, StreamGap})  # a stream ends with its Drop
-
 
 class Wire:
-    """The outlet of a link."""
+    """The outlet of a link: what it delivers it sends."""
 
-    __slots__ = ("_send",)
+    __slots__ = ("deliver",)
 
     def __init__(self, link: Link) -> None:
-        self._send = link.send
-
-    def deliver(self, message: Any, /) -> None:
-        """Send it."""
-        self._send(message)
+        self.deliver = link.send
 
 
 class Peer:
@@ -79,6 +67,7 @@ class Peer:
 
     def __init__(self, engine: Engine, space: Space, link: Link) -> None:
         self.engine, self.space, self.link = engine, space, link
+        self._send = link.send
         self.open: dict[int, Actor] = {}
         self.member: Member | None = None
         to = self._to
@@ -108,9 +97,9 @@ class Peer:
 
     def deliver(self, message: Any) -> None:
         """As an outlet: answer the peer."""
-        if type(message) not in _STAYS_OPEN and not (type(message) is SubmittedMany and message.blocked):
+        if not message.more:
             self.open.pop(message.req, None)
-        self.link.send(message)
+        self._send(message)
 
     def pass_on(self, message: Any, to: Actor) -> None:
         """A request belongs to another actor after all; what was dropped meanwhile goes nowhere."""
@@ -130,19 +119,18 @@ class Peer:
         return lambda message: self.engine.tell(actor, message, self)
 
     def _submit(self, message: Submit) -> None:
-        queue = self.space.queues.get(message.queue)
-        self.open[message.req] = queue or self.space
-        if queue is None:
-            self.engine.tell(self.space, Parked(message), self)
-        else:
-            self.engine.tell(queue, message, self)
+        self._to_queue(message, message.queue)
 
     def _submit_many(self, message: SubmitMany) -> None:
-        queue = self.space.queues.get(message.items[0].queue)
-        self.open[message.req] = queue or self.space
+        self._to_queue(message, message.items[0].queue)
+
+    def _to_queue(self, message: Submit | SubmitMany, name: str) -> None:
+        queue = self.space.queues.get(name)
         if queue is None:
+            self.open[message.req] = self.space
             self.engine.tell(self.space, Parked(message), self)
         else:
+            self.open[message.req] = queue
             self.engine.tell(queue, message, self)
 
     def _by_id(self, message: Wait | Follow | Get | Why | Kill | Retry) -> None:

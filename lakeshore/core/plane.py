@@ -110,9 +110,12 @@ class Plane:
 
     def connect(self, namespace: str) -> Client:
         """A client on this very loop, with nothing in between."""
-        link = _ToClient()
-        peer = self.attach(link, namespace, lambda why: client.closed(why))
-        client = link.client = Client(_ToPeer(self, peer))
+        here: Any = _Hop()
+        there: Any = _Hop()
+        client = Client(here)
+        there.send = client.receive
+        peer = self.attach(there, namespace, client.closed)
+        here.send, here.close = peer.receive, lambda: self.detach(peer)
         return client
 
     def _wake(self) -> None:
@@ -165,34 +168,11 @@ class Plane:
             hang_up(why)
 
 
-class _ToPeer:
-    """The client's end of a link that is not there: both live on one loop."""
+class _Hop:
+    """One end of a link that is not there, as both live on one loop: what is sent is handed over at once."""
 
-    __slots__ = ("_peer", "_plane", "_receive")
-
-    def __init__(self, plane: Plane, peer: Peer) -> None:
-        self._plane, self._peer, self._receive = plane, peer, peer.receive
-
-    def send(self, message: Any, /) -> None:
-        """Hand over at once."""
-        self._receive(message)
-
-    def close(self) -> None:
-        """Nobody listens any more."""
-        self._plane.detach(self._peer)
-
-
-class _ToClient:
-    """The head's end of the same. The client is told of an end by `hang_up`."""
-
-    __slots__ = ("client",)
+    __slots__ = ("close", "send")
 
     def __init__(self) -> None:
-        self.client: Client
-
-    def send(self, message: Any, /) -> None:
-        """Hand over at once."""
-        self.client.receive(message)
-
-    def close(self) -> None:
-        """Nothing to tell."""
+        self.send: Callable[[Any], None] = lambda message: None
+        self.close: Callable[[], None] = lambda: None

@@ -18,14 +18,14 @@ from .inquiries import Inquiries
 from .intake import Intake, refusal
 from .journal import Journal, Streams
 from .kills import Kills
-from .messages import Accepted, Ended, Submit, SubmitMany
-from .notes import Again, Late, LetIn, Offer, Settle, Unpinned
+from .messages import Accepted, Ended, Submit
+from .notes import Again, Late, Offer, Settle, Unpinned
 from .orders import make_order
 from .reports import Reports
 from .retry import delay
 from .rows import BlobRow, Failure, KeyRow, LiveRow, QueueRow
 from .settings import QueueSettings
-from .states import Move, QueueState, State, step
+from .states import LIVE, Move, QueueState, State, step
 
 if TYPE_CHECKING:
     from .member import Member
@@ -62,11 +62,8 @@ class Queue(Actor):
         self._place = 0
         self._dirty: dict[bytes, Entry] = {}
         self.handlers |= {
-            Submit: self._on_submit,
-            SubmitMany: self._on_submit_many,
             Again: self._on_again,
             Settle: self._on_settle,
-            LetIn: self._on_let_in,
             Wake: self._on_wake,
         }
         self.streams = Streams(self)
@@ -79,22 +76,23 @@ class Queue(Actor):
     # rows
 
     def flush(self) -> None:
-        batch, namespace = self.engine.batch, self.space.name
+        batch, namespace, queue = self.engine.batch, self.space.name, self.id
         large: list[bytes] = []
         gone: list[bytes] = []
         for entry in self._dirty.values():
+            row = entry.row(namespace, queue)
             if entry.stored:
-                batch.update(entry.row(namespace, self.id))
+                batch.update(row)
             else:
                 entry.stored = True
                 if entry.args_size > INLINE and entry.args is not None:
-                    batch.put(BlobRow(namespace, entry.id, self.id, "args", entry.args))
+                    batch.put(BlobRow(namespace, entry.id, queue, "args", entry.args))
                     large.append(entry.id)
-                batch.insert(entry.row(namespace, self.id))
-            if entry.state.terminal:
+                batch.insert(row)
+            if entry.state not in LIVE:
                 gone.append(entry.id)
                 if entry.result is not None and len(entry.result) > INLINE:
-                    batch.put(BlobRow(namespace, entry.id, self.id, "result", entry.result))
+                    batch.put(BlobRow(namespace, entry.id, queue, "result", entry.result))
         self._dirty.clear()
         self.handout.look_at_retries()
         if gone or large:
@@ -107,14 +105,19 @@ class Queue(Actor):
 
     def touch(self, entry: Entry) -> None:
         """An entry has changed: store it with the next commit."""
+        if not self._dirty:
+            self.engine.touch(self)
         self._dirty[entry.id] = entry
-        self.engine.touch(self)
 
     def _on_settle(self, message: Settle, sender: Any) -> None:
-        live = self.space.live
+        live, recent = self.space.live, self.space.archive.recent
         for id in message.gone:
             entry = live.pop(id, None)
-            if entry is not None and entry.call.key:
+            if entry is None:
+                continue
+            if not entry.told:
+                recent.add(entry.end(0, entry.result))
+            if entry.call.key:
                 self.intake.forget_key(entry.call.key, id)
         for id in message.large:
             entry = live.get(id)
@@ -164,25 +167,18 @@ class Queue(Actor):
 
     # entering
 
-    def _on_submit(self, message: Submit, peer: Any) -> None:
-        self.intake.submit(message, peer)
-
-    def _on_submit_many(self, message: SubmitMany, peer: Any) -> None:
-        self.intake.submit_many(message, peer)
-
-    def _on_let_in(self, message: LetIn, sender: Any) -> None:
-        self.intake.go_on()
-
     def admit(self, message: Submit) -> Entry:
         """Take in what the intake let pass."""
         engine, call = self.engine, message.call
         self._place += 1
         args = call.args or b""
-        if len(args) > INLINE:
+        size = len(args)
+        if size > INLINE:
             call = msgspec.structs.replace(call, args=None)
-        entry = Entry(
-            message.id, self._place, call, engine.wall(), message.priority, State.QUEUED, args, len(args)
-        )
+        entry = Entry(message.id, self._place, call, engine.at, message.priority, State.QUEUED, args, size)
+        entry.queue = self
+        self.space.live[message.id] = entry
+        self.touch(entry)
         if message.delay is not None:
             entry.ready = entry.submitted + message.delay
             entry.ready_at = engine.now + message.delay
@@ -194,22 +190,22 @@ class Queue(Actor):
             engine.batch.put(KeyRow(self.space.name, self.id, call.key, message.id, message.digest))
         if message.function is not None:
             engine.batch.put(message.function)
-        entry.queue = self
-        self.space.live[message.id] = entry
-        self._dirty[message.id] = entry
-        engine.touch(self)
         self.enqueue(entry)
         return entry
 
     def enqueue(self, entry: Entry, apart: str = "") -> None:
         """Put a queued entry into the backlog; with `apart` into the line of that function."""
-        now = self.engine.now
+        now, cutoff = self.engine.now, self.settings.admission.deadline_cutoff_s
+        if entry.rare is None and cutoff is None and not apart:
+            self.backlog.push(entry)
+            if self.handout.hungry:
+                self.handout.call()
+            return
         expires = NEVER
         if entry.deadline is not None:
             expires = self._remaining(entry.deadline, entry.submitted)
-        cutoff = self.settings.admission.deadline_cutoff_s
         if cutoff is not None:
-            wall = self.engine.wall()
+            wall = self.engine.at
             waited = max(wall, entry.ready or wall) - entry.claimable_since
             expires = min(expires, max(entry.ready_at, now) + cutoff - min(max(waited, 0.0), cutoff))
         entry.expires_at = expires
@@ -222,7 +218,7 @@ class Queue(Actor):
     def _remaining(self, until: float, asked: float) -> float:
         """When a wall-clock time comes, on the engine's clock: no later than what was `asked` for
         then, should the wall clock have jumped back."""
-        return self.engine.now + max(0.0, min(until - self.engine.wall(), until - asked))
+        return self.engine.now + max(0.0, min(until - self.engine.at, until - asked))
 
     def _on_again(self, message: Again, peer: Any) -> None:
         """Submit a terminal invocation anew; it takes over the key."""
@@ -256,9 +252,9 @@ class Queue(Actor):
         entry.retries += 1
         error = message.error
         reason = error.headline if error is not None else None
-        entry.close_attempt("failed", reason, self.engine.wall())
+        entry.close_attempt("failed", reason, self.engine.at)
         entry.error = error
-        entry.ready = self.engine.wall() + wait
+        entry.ready = self.engine.at + wait
         entry.ready_at = self.engine.now + wait
         entry.retrying = True
         self.requeue(entry, Move.RETRY)
@@ -269,7 +265,7 @@ class Queue(Actor):
         entry.state = step(entry.state, move)
         del self.running[entry.id]
         entry.member = None
-        entry.came_back(self.engine.wall())
+        entry.came_back(self.engine.at)
         self.touch(entry)
         if entry.args_size > INLINE:
             self.engine.emit(self, Settle((), (entry.id,)))  # large arguments go once they are stored
@@ -294,28 +290,29 @@ class Queue(Actor):
     ) -> None:
         """Bring a running or queued entry (out of the backlog already) to its terminal state."""
         entry.state = step(entry.state, move)
-        wall = self.engine.wall()
+        entry.ended = wall = self.engine.at
+        entry.member = None
+        entry.error, entry.reason, entry.result = error, reason, result
         if self.running.pop(entry.id, None) is not None:
             detail = error.headline if reason is None and error is not None else reason
             entry.close_attempt(outcome, detail, wall)
-        entry.member = None
-        entry.ended, entry.ready = wall, None
-        entry.error = error if entry.state is not State.SUCCEEDED else None
-        entry.reason, entry.result = reason, result
         self.touch(entry)
-        emit = self.engine.emit
         if entry.waiters:
+            emit = self.engine.emit
             for peer, req in entry.waiters:
-                emit(peer, entry.outcome(req))
-            entry.waiters = None
-        if entry.killers:
-            self.kills.answer(entry)
-        if entry.pinned is not None:
-            self.engine.tell(entry.pinned, Unpinned(entry.id), self)
-            entry.pinned = None
+                emit(peer, entry.end(req, result))
+            entry.waiters, entry.told = None, True
+        if entry.rare is not None:
+            entry.ready = None
+            if entry.killers:
+                self.kills.answer(entry)
+            if entry.pinned is not None:
+                self.engine.tell(entry.pinned, Unpinned(entry.id), self)
+                entry.pinned = None
         if entry.journal is not None:
             entry.journal.finish(entry.end())
-        self._after_running()
+        if self.settings.admission.max_running is not None:
+            self._after_running()
 
     def new_journal(self, entry: Entry) -> Journal:
         """A journal for an entry's frames."""
@@ -339,7 +336,7 @@ class Queue(Actor):
                 self.end(entry, Move.FAIL, "lost", error=error)
                 return
         outcome = "lost" if move is Move.LOSE else "returned"
-        entry.close_attempt(outcome, reason, self.engine.wall())
+        entry.close_attempt(outcome, reason, self.engine.at)
         entry.ready_at = 0.0
         self.requeue(entry, move)
 

@@ -64,20 +64,38 @@ class Reports:
     def _current(self, id: bytes, attempt: int, member: Member) -> Entry | None:
         entry = self.queue.running.get(id)
         if entry is None or entry.attempt != attempt or entry.member is not member:
-            member.stale += 1
-            self.engine.emit(member.wire, Stop(id, attempt, "stale"))
+            self._refuse(id, attempt, member)
             return None
         return entry
 
+    def _refuse(self, id: bytes, attempt: int, member: Member) -> None:
+        member.stale += 1
+        self.engine.emit(member.wire, Stop(id, attempt, "stale"))
+
     def on_ended(self, message: Ended, member: Member) -> None:
-        entry = self._current(message.id, message.attempt, member)
-        if entry is None:
+        entry = self.queue.running.get(message.id)
+        if entry is None or entry.attempt != message.attempt or entry.member is not member:
+            self._refuse(message.id, message.attempt, member)
             if member.hello.quiet:
                 self.engine.tell(member, Settled(message.id), self.queue)
             return
         self._ends.append(self.engine.now)
-        move, options = message.move, entry.call.options
-        retry = move == "fail" and message.retryable and entry.retries < options.retries
+        self._end(entry, message)
+        self.engine.emit(member.wire, EndedAck(message.id, message.attempt, entry.state))
+        if member.hello.quiet:
+            following = entry.state is State.QUEUED
+            self.engine.tell(member, Settled(message.id, following), self.queue)
+            if following and member.hello.limit is not None:
+                entry.pinned = member
+                if self.queue.backlog.is_claimable(entry):
+                    self.engine.tell(member, Offer(entry.id), self.queue)
+
+    def _end(self, entry: Entry, message: Ended) -> None:
+        move = message.move
+        if move == "succeed":
+            self.queue.end(entry, Move.SUCCEED, "succeeded", result=message.result)
+            return
+        retry = move == "fail" and message.retryable and entry.retries < entry.call.options.retries
         if retry and self.queue.removing:
             self.queue.end(entry, Move.KILL, "failed", error=message.error, reason="its queue was removed")
         elif retry and entry.killers and not entry.killing:  # it would be queued, and is to be killed
@@ -96,14 +114,6 @@ class Reports:
                 reason=message.reason,
                 result=message.result,
             )
-        self.engine.emit(member.wire, EndedAck(message.id, message.attempt, entry.state))
-        if member.hello.quiet:
-            following = entry.state is State.QUEUED
-            self.engine.tell(member, Settled(message.id, following), self.queue)
-            if following and member.hello.limit is not None:
-                entry.pinned = member
-                if self.queue.backlog.is_claimable(entry):
-                    self.engine.tell(member, Offer(entry.id), self.queue)
 
     def on_frames(self, message: Frames, member: Member) -> None:
         entry = self._current(message.id, message.attempt, member)

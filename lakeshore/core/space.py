@@ -67,7 +67,7 @@ class Space(Actor):
         self.archive = Archive(engine, self, retention)
         self.topics = Topics(engine, self, journal_bytes)
         self._removals: dict[Queue, list[tuple[RemoveQueue, Outlet, list[str]]]] = {}
-        self._names: dict[bytes, str] = {}  # of removed queues too, for display
+        self._names: dict[bytes, tuple[str, float]] = {}  # of removed queues, for display, and since when
         self._said: set[str] = set()
         self._new: list[QueueRow] = []
         self.handlers |= {
@@ -128,7 +128,13 @@ class Space(Actor):
     def queue_name(self, id: bytes) -> str:
         """The name of a queue, also of one that was removed (its id where nothing else is known)."""
         queue = self.by_id.get(id)
-        return queue.name if queue is not None else self._names.get(id, text_of(id))
+        return queue.name if queue is not None else self._names.get(id, (text_of(id), 0.0))[0]
+
+    def forget_names(self, before: float) -> None:
+        """Queues that were removed by then have nothing stored any more."""
+        for id in [id for id, (_, since) in self._names.items() if since < before]:
+            if id not in self.by_id:
+                del self._names[id]
 
     def no_queue(self, name: str) -> NotFound:
         """There is no such queue; says which names are near."""
@@ -314,7 +320,6 @@ class Space(Actor):
 
     def _removed(self, queue: Queue) -> None:
         self._store(queue.row(removed=True))
-        self._names[queue.id] = queue.name
         for message, peer, serving_default in self._removals.pop(queue, []):
             value = {"name": queue.name, "nowServingDefault": serving_default}
             self.engine.emit(peer, Answer(message.req, value))
@@ -324,6 +329,7 @@ class Space(Actor):
         """A queue that is being removed lost an entry; with the last one it leaves memory."""
         if queue not in self._removals and not queue.running:
             self.by_id.pop(queue.id, None)
+            self._names[queue.id] = (queue.name, self.engine.at)
 
     # workers
 
