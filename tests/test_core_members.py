@@ -9,6 +9,8 @@ import pytest
 from lakeshore.core import messages as m
 from lakeshore.core.backlog import Backlog
 from lakeshore.core.errors import Retry
+from lakeshore.core.member import PICKLES
+from lakeshore.core.rows import Call, Function, FunctionRow, Options
 from lakeshore.core.settings import declare
 from lakeshore.testing.hand import HandPlane
 
@@ -652,3 +654,65 @@ def test_max_running_is_free_again_after_an_unresolvable_function() -> None:
     plane.settle()
     assert worker.started == [runs]
     assert client.state(stuck) == "queued"
+
+
+# Pickled bodies
+
+
+def pickled(plane, client, hash: bytes, **options) -> bytes:
+    call = Call(Options(Function("f", "elsewhere:1", "", hash)), b"\x92\x90\x80")
+    id = plane.new_id()
+    client.ask(m.Submit, id, "default", call, function=FunctionRow(hash, b"pickle of " + hash), **options)
+    return id
+
+
+def sent_with(worker, id: bytes) -> bytes | None:
+    return next(g.function for g in reversed(worker.received) if isinstance(g, m.Grant) and g.id == id)
+
+
+@pytest.mark.parametrize("delay", [None, 1.0])
+def test_a_pickle_comes_along_also_where_its_commit_is_on_the_way(delay: float | None) -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker(slots=9)
+    first, second = (pickled(plane, client, b"h" * 16, delay=delay) for _ in range(2))
+    plane.settle()
+    plane.advance(1.0)
+    assert sent_with(worker, first) == b"pickle of " + b"h" * 16
+    assert sent_with(worker, second) in (None, b"pickle of " + b"h" * 16)  # again where both were read at once
+
+
+def test_a_pickle_is_sent_again_once_the_worker_may_have_let_it_go() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+
+    def run(number: int) -> bytes | None:
+        id = pickled(plane, client, number.to_bytes(16, "big"))
+        plane.settle()
+        worker.finish(id)
+        return sent_with(worker, id)
+
+    assert run(0) is not None
+    for number in range(1, PICKLES):
+        assert run(number) is not None
+        assert run(0) is None  # used all the time
+    assert run(PICKLES) is not None
+    assert (run(0), run(2)) == (None, None)
+    assert run(1) is not None
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("count", [1, 1500])
+def test_what_comes_back_past_its_deadline_is_not_begun_again(count: int) -> None:
+    plane = HandPlane()
+    client, first = plane.client(), plane.worker(slots=count)
+    ids, _ = client.submit_many(count, deadline=5.0)
+    second = plane.worker(slots=count)
+    plane.advance(20.0)
+    first.worker.leave()
+    plane.settle()
+    assert not second.started
+    assert {client.state(id) for id in ids} == {"timeout"}
+    late = client.submit()
+    assert second.started == [late]

@@ -27,8 +27,8 @@ ROWS = [
     ["testing"],  # on top of all, but blind to the row below it
 ]
 CORE = {  # group: the modules (or folders) of lakeshore/core in it
-    "pure": "__init__ admission elasticity errors extensions failures framing ids messages orders ports recent"
-    " retry rows running settings states values",
+    "pure": "__init__ admission elasticity errors extensions failures framing ids messages orders ports"
+    " recent retry rows running settings states values",
     "actors": "actor archive backlog bodies client controller engine entry handout head inquiries intake"
     " journal kills member notes peer queue reports space topics worker",
     "plane": "backend plane",

@@ -1,4 +1,6 @@
-"""Answers about invocations that are not live: each is one indexed read of the store."""
+"""Answers about invocations that are not live: each is one indexed read of the store.
+
+They reveal only what is stored, so they wait for no commit: also where the disk is full they are given."""
 
 from __future__ import annotations
 
@@ -111,14 +113,14 @@ class Archive(Actor):
             elif (entry := self.space.live.get(message.id)) is not None:
                 peer.pass_on(message, entry.queue)
             else:
-                self.engine.emit(peer, refusal(message.req, missing(message.id, row.expired)))
+                self.engine.send(peer, refusal(message.req, missing(message.id, row.expired)))
 
         self.engine.read(self, GetInvocation(self.space.name, message.id), answered)
 
     def _on_wait(self, message: Wait, peer: Any) -> None:
         outcome = self.recent.answer(message.id, message.req)
         if outcome is not None:
-            self.engine.emit(peer, outcome)
+            self.engine.send(peer, outcome)
             return
 
         def answer(row: InvocationRow) -> None:
@@ -126,14 +128,14 @@ class Archive(Actor):
                 query = GetBlob(self.space.name, row.id, "result")
                 self.engine.read(self, query, lambda data: with_result(row, data))
             else:
-                self.engine.emit(peer, outcome_of(row, message.req, row.record.result))
+                self.engine.send(peer, outcome_of(row, message.req, row.record.result))
 
         def with_result(row: InvocationRow, data: bytes | BaseException | None) -> None:
             if data is None or isinstance(data, BaseException):
                 error = store_failed(data or LookupError("the result is not in the store"))
                 self.engine.send(peer, refusal(message.req, error))
             else:
-                self.engine.emit(peer, outcome_of(row, message.req, data))
+                self.engine.send(peer, outcome_of(row, message.req, data))
 
         self._row(message, peer, answer)
 
@@ -141,7 +143,7 @@ class Archive(Actor):
         self._row(
             message,
             peer,
-            lambda row: self.engine.emit(
+            lambda row: self.engine.send(
                 peer, Described(message.req, ((row, self.space.queue_name(row.queue)),))
             ),
         )
@@ -151,16 +153,16 @@ class Archive(Actor):
             record = row.record
             why = record.reason or (record.error.headline if record.error else "")
             text = f"it is {row.state}" + (f": {why}" if why else "")
-            self.engine.emit(peer, Answer(message.req, [text]))
+            self.engine.send(peer, Answer(message.req, [text]))
 
         self._row(message, peer, answer)
 
     def _on_kill(self, message: Kill, peer: Any) -> None:
         def answer(row: InvocationRow) -> None:
             if row.state is State.KILLED:
-                self.engine.emit(peer, Answer(message.req))
+                self.engine.send(peer, Answer(message.req))
             else:
-                self.engine.emit(peer, refusal(message.req, already_ended(row.id, row.state)))
+                self.engine.send(peer, refusal(message.req, already_ended(row.id, row.state)))
 
         self._row(message, peer, answer)
 
@@ -227,7 +229,7 @@ class Archive(Actor):
         if message.queue is not None:
             found = self.space.find(message.queue)
             if found is None:
-                self.engine.emit(peer, refusal(message.req, self.space.no_queue(message.queue)))
+                self.engine.send(peer, refusal(message.req, self.space.no_queue(message.queue)))
                 return
             queue = found.id
         query = ListInvocations(
@@ -244,7 +246,7 @@ class Archive(Actor):
                 self.engine.send(peer, refusal(message.req, store_failed(rows)))
             else:
                 named = tuple((row, self.space.queue_name(row.queue)) for row in rows)
-                self.engine.emit(peer, Described(message.req, named))
+                self.engine.send(peer, Described(message.req, named))
 
         self.engine.read(self, query, answer)
 

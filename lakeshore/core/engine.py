@@ -93,6 +93,13 @@ class Engine:
         self._effects = self._held
         return self._batch
 
+    def unstored_function(self, hash: bytes) -> bytes | None:
+        """A pickled body that is on its way to the store: no read finds it yet."""
+        for batch in (self._batch, self._flying):
+            if batch is not None and hash in batch.functions:
+                return batch.functions[hash].data
+        return None
+
     def emit(self, outlet: Outlet, message: Any) -> None:
         """Deliver `message` once everything that has changed so far is stored."""
         self._effects.append((outlet, message))

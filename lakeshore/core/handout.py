@@ -86,6 +86,10 @@ class Handout:
                 entry = backlog.pop()
                 if entry is None:
                     break
+                if entry.rare is not None and entry.expires_at <= self.engine.now:
+                    queue.expire(entry)  # it came back too late, and its time has not been looked at yet
+                    skipped += 1
+                    continue
                 if unresolved and not self._finds(member, key := self.function_key(entry)):
                     backlog.set_apart(entry, key)
                     skipped += 1
@@ -118,7 +122,10 @@ class Handout:
         )
         if entry is not None and claimable and self.queue.state in HANDS_OUT:
             self.queue.backlog.remove(entry)
-            self._claim(entry, member, grants, pending)
+            if entry.expires_at <= self.engine.now:
+                self.queue.expire(entry)
+            else:
+                self._claim(entry, member, grants, pending)
         self.engine.tell(member, Took(tuple(grants), 1, tuple(pending), only=id), self.queue)
         if claimable and self.queue.intake.blocked:
             self.queue.intake.let_in()
@@ -145,37 +152,48 @@ class Handout:
             if entry.pinned is not None and entry.pinned is not member:
                 self.engine.tell(entry.pinned, Unpinned(entry.id), self.queue)
             entry.pinned = None
-        function = entry.call.options.function
-        foreign = bool(function.value)  # even to its own process: the plane may have been opened anew there
-        if entry.args is not None and not (foreign and function.value not in member.known):
-            grants.append(self._grant(entry, entry.args, None))
+        hash = (
+            entry.call.options.function.value
+        )  # even to its own process: it may have been opened anew there
+        body = None
+        if hash and not member.knows(hash):
+            body = self.engine.unstored_function(hash)
+            if body is None or entry.args is None:
+                pending.append((entry.id, entry.attempt))
+                self._fetch(entry, member, hash)
+                return
+            member.learns(hash)
+        if entry.args is not None:
+            grants.append(self._grant(entry, entry.args, body))
         else:
             pending.append((entry.id, entry.attempt))
-            self._fetch(entry, member, foreign)
+            self._fetch(entry, member, hash)
 
     def _grant(self, entry: Entry, args: bytes, function: bytes | None) -> Grant:
         return Grant(
             entry.id, entry.attempt, self.queue.name, self.queue.space.name, entry.call, args, function
         )
 
-    def _fetch(self, entry: Entry, member: Member, foreign: bool) -> None:
+    def _fetch(self, entry: Entry, member: Member, hash: bytes) -> None:
         """Read what a claimed entry needs from the store, then send its grant."""
-        attempt, hash = entry.attempt, entry.call.options.function.value
+        attempt = entry.attempt
 
         def with_args(args: bytes | BaseException | None) -> None:
             if args is None or isinstance(args, BaseException):
                 unreadable(args)
-            elif foreign and hash not in member.known:
-                self.engine.read(self.queue, GetFunction(hash), lambda body: send(args, body))
-            else:
+            elif not hash or member.knows(hash):
                 send(args, None)
+            elif (data := self.engine.unstored_function(hash)) is not None:
+                send(args, data)
+            else:
+                self.engine.read(self.queue, GetFunction(hash), lambda body: send(args, body))
 
         def send(args: bytes, body: bytes | BaseException | None) -> None:
             if isinstance(body, BaseException):
                 unreadable(body)
             elif entry.attempt == attempt and entry.member is member:
                 if body is not None:
-                    member.known.add(hash)
+                    member.learns(hash)
                 entry.args = args
                 self.engine.tell(member, Late(entry.id, self._grant(entry, args, body)), self.queue)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .space import Space
 
+PICKLES = 256  # bodies that a worker is trusted to keep; it keeps twice as many
 SHORT_BODY, MEASURED_BODIES = 0.010, 8  # below which, and after how many, a worker may run ahead
 
 
@@ -45,7 +46,7 @@ class Member(Actor):
         self.space, self.hello, self.wire = space, hello, wire
         self.queues: dict[Queue, None] = {}
         self.grants: dict[bytes, tuple[Queue, int]] = {}
-        self.known: set[bytes] = set()  # hashes of pickled bodies it was sent
+        self._known: dict[bytes, None] = {}  # hashes of pickled bodies it was sent, newest last
         self.draining = self.gone = False
         self.started = self.seen = engine.wall()
         self.stale = 0
@@ -122,6 +123,20 @@ class Member(Actor):
         if self._bodies >= MEASURED_BODIES and self._mean < SHORT_BODY and self._only_fifo:
             room = max(16, 4 * room)
         return room - len(self.grants)
+
+    def knows(self, hash: bytes) -> bool:
+        """Whether the worker has a pickled body still."""
+        if hash not in self._known:
+            return False
+        self.learns(hash)
+        return True
+
+    def learns(self, hash: bytes) -> None:
+        """It is sent a pickled body, or uses one that it has."""
+        self._known.pop(hash, None)
+        self._known[hash] = None
+        if len(self._known) > PICKLES:
+            del self._known[next(iter(self._known))]
 
     def _fill(self) -> None:
         if self._asking is not None or not self._ready:

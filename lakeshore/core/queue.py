@@ -342,6 +342,10 @@ class Queue(Actor):
 
     # time
 
+    def expire(self, entry: Entry) -> None:
+        """A queued entry, out of the backlog already, is too late."""
+        self.end(entry, Move.EXPIRE, "timeout", reason="it was not begun before its deadline")
+
     def _on_wake(self, message: Wake, sender: Any) -> None:
         now = self.engine.now
         ready, expired = self.backlog.tick(now)
@@ -350,7 +354,7 @@ class Queue(Actor):
             if entry.pinned is not None:
                 self.engine.tell(entry.pinned, Offer(entry.id), self)
         for entry in expired:
-            self.end(entry, Move.EXPIRE, "timeout", reason="it was not begun before its deadline")
+            self.expire(entry)
         self.reports.tick()
         if ready:
             self.handout.call()
