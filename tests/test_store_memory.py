@@ -1,12 +1,26 @@
 """The memory store: the conformance suite, and its limit."""
 
+import random
+from typing import Any
+
 import pytest
 
-from lakeshore.core.rows import BlobRow, Committed, FunctionRow, GetInvocation, KeyRow, Prune, Trim
+from lakeshore.core.rows import (
+    BlobRow,
+    Committed,
+    FunctionRow,
+    GetInvocation,
+    InvocationRow,
+    KeyRow,
+    ListInvocations,
+    Prune,
+    Trim,
+)
 from lakeshore.core.states import State
+from lakeshore.store import memory
 from lakeshore.store.memory import MemoryStore
 from lakeshore.testing.conformance import StoreConformance
-from lakeshore.testing.conformance.store import NS, Q, StoreFactory, batch_of, chunk, id_of, invocation
+from lakeshore.testing.conformance.store import NS, Q2, Q, StoreFactory, W, batch_of, chunk, id_of, invocation
 
 
 class TestMemoryStore(StoreConformance):
@@ -21,6 +35,44 @@ def test_it_works_by_hand_without_a_loop() -> None:
     store.read(GetInvocation(NS, id_of(1)), answers.append)
     assert answers == [Committed(), row]
     assert answers[1] is row
+
+
+def test_lists_are_the_same_however_late_rows_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    filters = [
+        ListInvocations(NS, queue, states, worker, limit=5)
+        for queue in (None, Q, Q2)
+        for states in ((), (State.QUEUED,), (State.FAILED, State.RUNNING))
+        for worker in (None, W)
+    ]
+    for backlog in (0, 7, 10_000):
+        monkeypatch.setattr(memory, "BACKLOG", backlog)
+        store, known, answers = MemoryStore(), dict[bytes, InvocationRow](), list[Any]()
+        for _ in range(300):
+            row = invocation(
+                rng.randint(1, 40), rng.choice(list(State)), queue=rng.choice((Q, Q2)),
+                worker=rng.choice((None, W)), ended_at=rng.choice((1.0, 9.0)),
+            )  # fmt: skip
+            batch = batch_of(updates=(row,)) if row.id in known else batch_of(row)
+            if rng.random() < 0.1:
+                batch = batch_of(Prune(NS, b"", 5.0))
+                for old in [old for old in known.values() if old.state.terminal and old.record.ended_at == 1]:
+                    del known[old.id]
+            else:
+                known[row.id] = row
+            store.commit(batch, answers.append)
+            for query in rng.sample(filters, 2) if rng.random() < 0.3 else ():
+                store.read(query, answers.append)
+                matches = [
+                    row
+                    for _, row in sorted(known.items(), reverse=True)
+                    if query.queue in (None, row.queue)
+                    and query.worker in (None, row.worker)
+                    and row.state in (query.states or State)
+                ]
+                assert answers[-1] == matches[:5]
+            (space,) = store._spaces.values()
+            assert len(space.changed) <= backlog
 
 
 def test_full_says_so_and_what_is_freed_makes_room() -> None:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -49,11 +50,13 @@ from lakeshore.core.rows import (
     WorkerRow,
 )
 from lakeshore.core.states import State
-from lakeshore.store import files, lanes, sqlite, statements
+from lakeshore.store import connection, files, lanes, sqlite
+from lakeshore.store.answers import answer
+from lakeshore.store.connection import Connection, connect, raise_epoch
 from lakeshore.store.memory import MemoryStore
 from lakeshore.store.migrations import APPLICATION_ID, STEPS, migrate
 from lakeshore.store.sqlite import SqliteStore
-from lakeshore.store.statements import Connection, answer, apply, connect
+from lakeshore.store.statements import apply, sweep
 from lakeshore.testing.conformance import StoreConformance
 from lakeshore.testing.conformance.store import (
     NS,
@@ -195,7 +198,7 @@ async def test_a_place_where_no_file_can_be_is_an_error(
 
 @pytest.mark.anyio
 async def test_a_locked_file_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "BUSY", 0.0)
+    monkeypatch.setattr(connection, "BUSY", 0.0)
     conn = made(path)
     conn.execute("BEGIN EXCLUSIVE")
     await refused(path, StoreError, "in use by another program")
@@ -385,10 +388,15 @@ async def test_sigkill_loses_nothing_that_was_acknowledged(
         assert await read(store, GetChunks(NS, id_of(acknowledged), 0)) == [chunk(acknowledged, 0)]
 
 
+def lane_threads() -> set[threading.Thread]:
+    """All threads but those that trio keeps for later use."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("Trio thread")}
+
+
 @pytest.mark.anyio
 async def test_the_log_is_copied_back_beside_the_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "CHECKPOINT", 1 << 16)
-    before = set(threading.enumerate())
+    before = lane_threads()
     async with opened(SqliteStore(path)) as store:
         number = shrank = largest = 0
         with anyio.fail_after(TIMEOUT):  # how much is written meanwhile depends on the disk
@@ -398,10 +406,123 @@ async def test_the_log_is_copied_back_beside_the_commits(path: Path, monkeypatch
                 await commit(store, batch_of(invocation(number), blob))
                 size = Path(f"{path}-wal").stat().st_size
                 shrank, largest = (shrank + 1, size) if size < largest else (shrank, size)
-        assert len(set(threading.enumerate()) - before) == 3
-    assert set(threading.enumerate()) <= before
+        assert len(lane_threads() - before) == 3
+    assert lane_threads() <= before
     async with opened(SqliteStore(path)) as store:
         assert len(await read(store, ListInvocations(NS, limit=number + 1))) == number
+
+
+# What rests where
+
+
+def fresh(conn: Connection) -> list[int]:
+    """The invocations that are in the small index."""
+    rows = conn.execute("SELECT id FROM invocations INDEXED BY invocations_fresh WHERE n = 1 AND fresh = 1")
+    return [int.from_bytes(id, "big") for (id,) in rows]
+
+
+ENDED = [invocation(number, State.FAILED, worker=W, ended_at=1.0) for number in (1, 2, 3)]
+
+
+def with_fresh(path: Path, epoch: int = 0) -> Connection:
+    """A store in which three that ran ended one by one, and one runs."""
+    conn = made(path)
+    apply(conn, batch_of(*[invocation(number, State.RUNNING, worker=W) for number in (1, 2, 3, 4)]), epoch)
+    for row in ENDED:
+        apply(conn, batch_of(updates=(row,)), epoch)
+    assert fresh(conn) == [1, 2, 3, 4]
+    return conn
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda conn: sweep(conn, 0),
+        lambda conn: apply(conn, batch_of(invocation(5), invocation(6)), 0),
+        lambda conn: (conn.swept_later.clear(), raise_epoch(conn)),  # as after a crash
+    ],
+)
+def test_rows_that_ended_one_by_one_are_listed_and_moved_on(
+    path: Path, then: Callable[[Connection], object]
+) -> None:
+    conn = with_fresh(path)
+    for query in (ListInvocations(NS, Q, (State.FAILED,)), ListInvocations(NS, None, (State.FAILED,), W)):
+        assert answer(conn, query) == ENDED[::-1]
+    then(conn)
+    assert fresh(conn) == [4]
+    for query in (ListInvocations(NS, Q, (State.FAILED,)), ListInvocations(NS, None, (State.FAILED,), W)):
+        assert answer(conn, query) == ENDED[::-1]
+    conn.close()
+
+
+def test_a_store_that_was_taken_over_moves_nothing(path: Path) -> None:
+    conn = with_fresh(path)
+    conn.execute("UPDATE meta SET value = 7 WHERE name = 'epoch'")
+    sweep(conn, 0)
+    assert fresh(conn) == [1, 2, 3, 4]
+    conn.close()
+
+
+@pytest.mark.anyio
+async def test_rows_are_moved_on_by_the_hundred_and_at_close(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "SWEEP", 3)
+    async with opened(store := SqliteStore(path)):
+        assert store._writer
+        await commit(store, batch_of(*[invocation(n, State.RUNNING, worker=W) for n in range(1, 8)]))
+        for number in range(1, 6):
+            await commit(store, batch_of(updates=(invocation(number, State.FAILED, ended_at=1.0),)))
+        assert await lanes.ask(store._writer, fresh) == [4, 5, 6, 7]
+    conn = connect(path)
+    assert fresh(conn) == [6, 7]
+    conn.close()
+
+
+def test_options_are_kept_once_and_only_so_many(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "OPTIONS", 2)
+    conn, rows = made(path), [invocation(number, function=bytes([number // 2])) for number in range(8)]
+    for row in rows:
+        apply(conn, batch_of(row), 0)
+    stored = conn.execute("SELECT options FROM invocations ORDER BY id").fetchall()
+    assert [type(options) for (options,) in stored] == [int] * 4 + [bytes] * 4
+    assert conn.execute("SELECT count(*) FROM options").fetchone() == (2,)
+    conn.close()
+    conn = connect(path)
+    found = answer(conn, ListInvocations(NS))
+    assert found == rows[::-1]
+    assert found[-1].call.options is found[-2].call.options
+    conn.close()
+
+
+def test_options_that_nothing_names_make_room_at_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conn, rows = made(path), [invocation(number, function=bytes([number])) for number in range(1, 5)]
+    apply(conn, batch_of(*rows), 0)
+    conn.execute("DELETE FROM invocations WHERE id < ?", (rows[2].id,))
+    monkeypatch.setattr(connection, "OPTIONS", 9)
+    connection.raise_epoch(conn)
+    assert conn.execute("SELECT count(*) FROM options").fetchone() == (4,)
+    monkeypatch.setattr(connection, "OPTIONS", 4)
+    epoch = connection.raise_epoch(conn)
+    assert conn.execute("SELECT count(*) FROM options").fetchone() == (2,)
+    conn.close()
+    conn = connect(path)
+    new = invocation(9, function=b"new")
+    apply(conn, batch_of(new), epoch)
+    assert answer(conn, ListInvocations(NS)) == [new, rows[3], rows[2]]
+    conn.close()
+
+
+def test_options_of_a_batch_that_failed_are_forgotten(path: Path) -> None:
+    conn = made(path)
+    with pytest.raises(sqlite3.IntegrityError):
+        apply(conn, batch_of(invocation(1, function=b"a"), FunctionRow(b"h", None)))  # pyright: ignore[reportArgumentType]
+    rows = [invocation(2, function=b"b"), invocation(3, function=b"a")]
+    apply(conn, batch_of(*rows), 0)
+    other = connect(path)
+    assert answer(other, ListInvocations(NS)) == rows[::-1]
+    conn.close()
+    other.close()
 
 
 # The thread
@@ -428,6 +549,7 @@ async def test_a_commit_is_one_hop_through_aiosqlite(path: Path) -> None:
         real, lane._tx = lane._tx, Counting()  # pyright: ignore[reportAttributeAccessIssue]
         await commit(store, batch_of(invocation(1)))
         assert len(hops) == 1
+        assert hops[0][0] is None  # no future: that would be a second turn of the loop
         where = await lanes.ask(lane, lambda conn: (threading.current_thread(), type(conn)))
         assert where == (lane._thread, Connection)
         with pytest.raises(ZeroDivisionError):
@@ -506,6 +628,8 @@ def test_every_statement_is_a_search_of_an_index() -> None:
     for query in READS:
         answer(conn, query)
     apply(conn, batch_of(*others, Prune(NS, b"", 5.0, limit=10), updates=(rows[0], rows[20])))
+    apply(conn, batch_of(invocation(50)), 0)
+    apply(conn, batch_of(updates=(rows[30],)), 0)
     conn.set_trace_callback(None)
     found = plans(conn, statements)
     assert len(found) > 40
@@ -623,7 +747,7 @@ class BothStores(RuleBasedStateMachine):
         batch, self.batch = self.batch, Batch()
         answers: list[Any] = []
         self.memory.commit(batch, answers.append)
-        assert apply(self.conn, batch) == answers[0]
+        assert apply(self.conn, batch, 0) == answers[0]
         self.known = {
             (row.namespace, row.id): row
             for space in (NS, OTHER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lakeshore.core.rows import (
     ChunkRow,
@@ -30,14 +30,22 @@ from lakeshore.core.rows import (
 )
 from lakeshore.core.states import LIVE, State
 
-from .codec import NUMBER, PART, decode_invocation, decode_queue, decode_topic, decode_worker, marks_of
-
-if TYPE_CHECKING:
-    from .statements import Connection
+from .codec import (
+    NUMBER,
+    PART,
+    STATE,
+    decode_call,
+    decode_queue,
+    decode_record,
+    decode_topic,
+    decode_worker,
+    marks_of,
+)
+from .connection import Connection
 
 _T = TypeVar("_T")
 _END = b"\xff" * 17  # above every id
-_COLUMNS = "id, queue, state, place, worker, call, record"
+_COLUMNS = "id, queue, state, place, worker, options, call, record"
 _TOGETHER = 100  # rows fetched by one statement
 _FETCH = f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id IN ({','.join('?' * _TOGETHER)}) ORDER BY id"
 
@@ -52,6 +60,17 @@ def answer(conn: Connection, query: Query) -> Any:
             conn.execute("ROLLBACK")
 
 
+def _rows(conn: Connection, namespace: str, found: Iterable[tuple[Any, ...]]) -> list[InvocationRow]:
+    """Invocations from their columns."""
+    return [
+        InvocationRow(
+            namespace, id, queue, STATE[int(state)], place, worker,
+            decode_call(conn.options(options), call), decode_record(record),
+        )
+        for id, queue, state, place, worker, options, call, record in found
+    ]  # fmt: skip
+
+
 def _get_invocation(conn: Connection, query: GetInvocation) -> InvocationRow | Missing:
     if (n := conn.space(query.namespace)) is None:
         return Missing()
@@ -59,7 +78,7 @@ def _get_invocation(conn: Connection, query: GetInvocation) -> InvocationRow | M
         f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id = ?", (n, query.id)
     ).fetchone()
     if found:
-        return decode_invocation(query.namespace, found)
+        return _rows(conn, query.namespace, [found])[0]
     pruned = conn.execute("SELECT pruned FROM namespaces WHERE n = ?", (n,)).fetchone()[0]
     return Missing(pruned is not None and query.id <= pruned)
 
@@ -145,11 +164,11 @@ def _list_invocations(conn: Connection, query: ListInvocations) -> list[Invocati
             f"SELECT {_COLUMNS} FROM invocations WHERE n = ? ORDER BY id DESC LIMIT ? OFFSET ?",
             (n, query.limit, query.offset),
         )
-        return [decode_invocation(query.namespace, row) for row in rows]
+        return _rows(conn, query.namespace, rows)
     end = query.offset + query.limit
     sources = _sources(conn, n, states, query.queue, query.worker)
     ids = list(islice(_merged(conn, sources, end, newest_first=True), query.offset, end))
-    rows = [decode_invocation(query.namespace, row) for row in _fetch(conn, n, ids[::-1])]
+    rows = _rows(conn, query.namespace, _fetch(conn, n, ids[::-1]))
     rows.reverse()
     return rows
 
@@ -161,23 +180,21 @@ def _sources(
     conn: Connection, n: int, states: frozenset[State], queue: bytes | None, worker: bytes | None
 ) -> Iterator[_Source]:
     """Index ranges that together hold the ids wanted, each in id order: FROM … WHERE …, and values."""
-    for state in State:
-        if state not in states:
-            continue
-        if state is State.RUNNING:  # few, so the other filters may look at every one
-            where, values = "INDEXED BY invocations_running WHERE n = ? AND state = 1", [n]
-            if queue is not None:
-                where, values = f"{where} AND queue = ?", [*values, queue]
-            if worker is not None:
-                where, values = f"{where} AND worker = ?", [*values, worker]
-            yield where, tuple(values)
-            continue
+    numbers = sorted(NUMBER[state] for state in states)
+    where, values = "INDEXED BY invocations_fresh WHERE n = ? AND fresh = 1", [n]
+    if len(numbers) < len(State):
+        where = f"{where} AND state IN ({', '.join(map(str, numbers))})"
+    if queue is not None:
+        where, values = f"{where} AND queue = ?", [*values, queue]
+    if worker is not None:
+        where, values = f"{where} AND worker = ?", [*values, worker]
+    yield where, tuple(values)  # fresh rows are few, so every filter may look at each
+    for state in numbers:
         if worker is None:
-            where = "INDEXED BY invocations_state WHERE n = ? AND state = ? AND state <> 1"
-            values = [n, NUMBER[state]]
+            where, values = "INDEXED BY invocations_state WHERE n = ? AND state = ? AND fresh = 0", [n, state]
         else:
-            where = "INDEXED BY invocations_worker WHERE n = ? AND worker = ? AND state = ? AND state <> 1"
-            values = [n, worker, NUMBER[state]]
+            where = "INDEXED BY invocations_worker WHERE n = ? AND worker = ? AND state = ? AND fresh = 0"
+            values = [n, worker, state]
         for each in [queue] if queue is not None else _queues(conn, where, values):
             yield f"{where} AND queue = ?", (*values, each)
 
@@ -252,7 +269,10 @@ def _load_live(conn: Connection, query: LoadLive) -> list[LiveRow]:
         if wanted <= 0:
             break
         rows = _live_rows(conn, n, id if namespace == name else b"", wanted)
-        live += [_live(conn, n, decode_invocation(namespace, columns)) for columns in rows]
+        live += [
+            LiveRow(row) if not (row.record.attempt or row.call.key) else _live(conn, n, row)
+            for row in _rows(conn, namespace, rows)
+        ]
     return live
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from lakeshore.core.rows import Call, InvocationRow, Options, QueueRow, Record, TopicRow, WorkerRow
+from lakeshore.core.rows import Call, Options, QueueRow, Record, TopicRow, WorkerRow
 from lakeshore.core.states import State
 
 NUMBER: dict[State, int] = {  # stored, so these numbers never change
@@ -23,23 +23,22 @@ STATE: tuple[State, ...] = tuple(NUMBER)
 PART = {"args": 0, "result": 1}
 
 
-class _Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A `Call` whose options are still packed: rows of one body share one `Options`."""
-
-    options: msgspec.Raw
-    args: bytes | None = None
-    prefix: str = ""
-    key: str = ""
-    parent: bytes | None = None
-    retry_of: bytes | None = None
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+decode_record: Callable[[bytes], Record] = msgspec.msgpack.Decoder(Record).decode
+decode_queue: Callable[[bytes], QueueRow] = msgspec.msgpack.Decoder(QueueRow).decode
+decode_worker: Callable[[bytes], WorkerRow] = msgspec.msgpack.Decoder(WorkerRow).decode
+decode_options: Callable[[bytes], Options] = lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Options).decode)
+_decode_rest = msgspec.msgpack.Decoder(tuple[bytes | None, str, str, bytes | None, bytes | None]).decode
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode_record = msgspec.msgpack.Decoder(Record).decode
-decode_queue = msgspec.msgpack.Decoder(QueueRow).decode
-decode_worker = msgspec.msgpack.Decoder(WorkerRow).decode
-_decode_call = msgspec.msgpack.Decoder(_Call).decode
-_decode_options = lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Options).decode)
+def encode_call(call: Call) -> bytes:
+    """A call without its options."""
+    return encode((call.args, call.prefix, call.key, call.parent, call.retry_of))
+
+
+def decode_call(options: Options, data: bytes) -> Call:
+    """The call of a stored row."""
+    return Call(options, *_decode_rest(data))
 
 
 def decode_topic(data: bytes) -> TopicRow:
@@ -47,22 +46,6 @@ def decode_topic(data: bytes) -> TopicRow:
     fields = msgspec.msgpack.decode(data)
     fields["marks"] = tuple([(end, at) for end, at in fields.get("marks", ())])
     return TopicRow(**fields)
-
-
-def decode_call(data: bytes) -> Call:
-    """The call of a stored row; equal options are one object."""
-    call = _decode_call(data)
-    return Call(
-        _decode_options(bytes(call.options)), call.args, call.prefix, call.key, call.parent, call.retry_of
-    )
-
-
-def decode_invocation(namespace: str, columns: tuple[Any, ...]) -> InvocationRow:
-    """An invocation from its columns id, queue, state, place, worker, call, record."""
-    id, queue, state, place, worker, call, record = columns
-    return InvocationRow(
-        namespace, id, queue, STATE[int(state)], place, worker, decode_call(call), decode_record(record)
-    )
 
 
 def marks_of(sizes: Iterable[tuple[int, int]], grain: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from lakeshore.core.errors import StoreError
+from lakeshore.core.errors import StoreCorrupt, StoreError
 
 _NETWORK = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "glusterfs", "beegfs", "orangefs", "pvfs", "afs",
             "9p", "ncpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse",
@@ -30,6 +30,10 @@ def make_parent(path: Path) -> None:
         raise StoreError(f"can't make the folder {folder} ({exc.strerror}): name another path") from exc
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder, so {path} can't be in it: name another path")
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise StoreError(
+            f"{folder} is on a file system that is read-only: mount it for writing, or name another path"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(
             f"{folder} can't be written to, and a store needs files of its own beside {path.name}: "
@@ -40,8 +44,10 @@ def make_parent(path: Path) -> None:
 def make_private(path: Path) -> None:
     """Make the file where it is missing, readable by its owner only, whatever the umask.
 
-    Raises: StoreError where it can't be made, read or written.
+    Raises: StoreError where it can't be made, read or written; StoreCorrupt where it is missing or
+        empty and its log is there.
     """
+    _check_log(path)
     try:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -55,6 +61,33 @@ def make_private(path: Path) -> None:
             f"can't open {path} for reading and writing ({exc.strerror}): "
             "change its permissions or name another path"
         ) from exc
+
+
+def _check_log(path: Path) -> None:
+    log = Path(f"{path}-wal")
+    if _size(log) and not _size(path):  # SQLite would delete the log
+        raise StoreCorrupt(
+            f"{path} is {'empty' if path.exists() else 'missing'}, and its log {log} is there, with what was "
+            f"accepted last: put {path.name} back beside it, or move the log away to begin anew"
+        )
+
+
+def warn_if_log_is_gone(path: Path, holder: int) -> None:
+    """Say that what process `holder` accepted last may be missing: it ended without closing the file."""
+    log = Path(f"{path}-wal")
+    if _size(path) and not log.exists():
+        _log.warning(
+            "process %d ended without closing %s, and there is no log %s: if that was removed, or left "
+            "behind when the file was moved, put it back before you go on: what was accepted last is in it",
+            holder, path, log,
+        )  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def file_system(path: Path, mounts: str = "/proc/self/mounts") -> str:

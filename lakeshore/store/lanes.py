@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeVar, cast
 import aiosqlite
 import anyio
 
-from lakeshore.core.backend import running_loop
+from lakeshore.core.backend import Lane as Answers
+from lakeshore.core.backend import current_backend, running_loop
 
-from .statements import Connection
+from .connection import Connection
 
 T = TypeVar("T")
 Connector = Callable[[], Connection]
@@ -63,17 +64,18 @@ async def ask(lane: Lane, function: Callable[[Connection], T]) -> T:
 
 
 class AsyncioLane(aiosqlite.Connection):
-    """aiosqlite's connection and thread, handed whole functions: one hop where its verbs take many.
+    """aiosqlite's connection and thread, handed whole functions: one hop where its verbs take many,
+    and one callback of the loop with the answer where a future takes two.
 
-    It knows of aiosqlite that the thread takes pairs (future, function) from `_tx`, in order, and
-    that `stop` closes `_connection` there; a test fails where another version does it differently.
+    It knows of aiosqlite that the thread takes pairs (future or None, function) from `_tx`, in order,
+    and that `stop` closes `_connection` there; a test fails where another version does it differently.
     """
 
-    _tx: SimpleQueue[tuple[asyncio.Future[Any] | None, Callable[[], Any]]]
+    _tx: SimpleQueue[tuple[Any, Callable[[], Any]]]
 
     def __init__(self, connector: Connector) -> None:
         super().__init__(connector, iter_chunk_size=64)
-        self._loop = asyncio.get_running_loop()
+        self._answers = answers()
         self._thread.daemon = True
 
     def start(self) -> None:
@@ -81,9 +83,7 @@ class AsyncioLane(aiosqlite.Connection):
         self._tx.put_nowait((None, self._make))
 
     def run(self, function: Callable[[Connection], Any], done: Done) -> None:
-        future = self._loop.create_future()
-        future.add_done_callback(partial(_finish, done))
-        self._tx.put_nowait((future, partial(self._call, function)))
+        self._tx.put_nowait((None, partial(self._call, function, done)))
 
     async def aclose(self) -> None:
         await cast("asyncio.Future[Any]", self.stop())  # pyright: ignore[reportUnknownMemberType]
@@ -97,26 +97,17 @@ class AsyncioLane(aiosqlite.Connection):
 
     _failure: BaseException | None = None
 
-    def _call(self, function: Callable[[Any], Any]) -> Any:
-        if self._failure is not None:
-            raise self._failure
-        return function(self._connection)
-
-
-def _finish(done: Done, future: asyncio.Future[Any]) -> None:
-    done(future.exception() or future.result())
+    def _call(self, function: Callable[[Any], Any], done: Done) -> None:
+        self._answers.put((done, answer_of(function, self._connection, self._failure)))
 
 
 class TrioLane:
     """The same over the standard `sqlite3`, as aiosqlite can't run on trio."""
 
     def __init__(self, connector: Connector) -> None:
-        import trio  # a user of asyncio never pays for it
-
         self._connector = connector
-        self._jobs: SimpleQueue[tuple[Callable[[Connection], Any], Done] | None] = SimpleQueue()
-        self._reply = trio.lowlevel.current_trio_token().run_sync_soon
-        self._finished = trio.RunFinishedError
+        self._jobs: SimpleQueue[tuple[Callable[[Any], Any], Done] | None] = SimpleQueue()
+        self._answers = answers()
         self._thread = Thread(target=self._work, name="lakeshore-store", daemon=True)
         self._ended = anyio.Event()
 
@@ -137,20 +128,32 @@ class TrioLane:
             conn = self._connector()
         except BaseException as exc:
             failure = exc
-        while job := self._jobs.get():
-            function, done = job
-            try:
-                if failure is not None:
-                    raise failure
-                answer = function(conn)  # pyright: ignore[reportArgumentType]
-            except BaseException as exc:
-                answer = exc
-            try:
-                self._reply(done, answer)
-            except self._finished:  # the loop ended without aclose
-                break
+        with suppress(RuntimeError):  # the loop ended without aclose
+            while job := self._jobs.get():
+                function, done = job
+                self._answers.put((done, answer_of(function, conn, failure)))
         if conn is not None:
             with suppress(sqlite3.Error):
                 conn.close()
-        with suppress(self._finished):
-            self._reply(self._ended.set)
+        with suppress(RuntimeError):
+            self._answers.put((lambda _: self._ended.set(), None))
+
+
+def answers() -> Answers[tuple[Done, Any]]:
+    """The way back to the running loop: one wake-up for all that is done when it looks."""
+    return Answers(current_backend().post, _give)
+
+
+def _give(item: tuple[Done, Any]) -> None:
+    done, answer = item
+    done(answer)
+
+
+def answer_of(function: Callable[[Any], Any], conn: Any, failure: BaseException | None) -> Any:
+    """What a function answers or raises."""
+    if failure is not None:
+        return failure
+    try:
+        return function(conn)
+    except BaseException as exc:
+        return exc

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from lakeshore.core.errors import StoreError, StoreLocked
 
-from .files import make_parent, make_private
+from .files import make_parent, make_private, warn_if_log_is_gone
 
 _held: WeakSet[StoreLock] = WeakSet()
 
@@ -28,7 +28,7 @@ class StoreLock:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(f"{os.fspath(path)}.lock")
+        self.path: Path = Path(f"{os.fspath(path)}.lock")
         self._file = -1
         self._text: dict[str, Any] = {}
 
@@ -59,6 +59,8 @@ class StoreLock:
             ) from exc
         self._file = file
         _held.add(self)
+        if isinstance(former := read_holder(self.path).get("pid"), int):  # else it was let go, or is new
+            warn_if_log_is_gone(self.path.with_suffix(""), former)
         self._text = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -66,7 +68,13 @@ class StoreLock:
             "started": time.time(),
             "version": _version(),
         }
-        self.describe(**more)
+        try:
+            self.describe(**more)
+        except OSError as exc:
+            self.release()
+            raise StoreError(
+                f"{self.path} can't be written ({exc.strerror}): free some space, or name another path"
+            ) from exc
 
     def describe(self, **more: Any) -> None:
         """Write more about the holder, the address it listens at for one."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from heapq import nlargest
-from itertools import chain, islice
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -38,19 +37,15 @@ from lakeshore.core.rows import (
     Trim,
     WorkerRow,
 )
-from lakeshore.core.states import LIVE, State
+from lakeshore.core.states import LIVE
 
 from .codec import marks_of
+from .invocations import BACKLOG, Invocations
 
 _ROW = 900  # about what an invocation costs beside its bytes, here and in the indexes
 _PART = 250  # a blob, key or chunk
 _seq = attrgetter("seq")
-_States = defaultdict[State, set[bytes]]
-_Index = defaultdict[tuple[str, bytes], _States]
-
-
-def _index() -> _Index:
-    return defaultdict(lambda: defaultdict(set))
+_STORED = Committed()
 
 
 class MemoryStore:
@@ -62,10 +57,8 @@ class MemoryStore:
 
     def __init__(self, memory_limit: int = 1 << 30) -> None:
         self.memory_limit = memory_limit
-        self.used = 0  # bytes, estimated
-        self._rows: dict[tuple[str, bytes], InvocationRow] = {}
-        self._ids: dict[str, list[bytes]] = {}  # sorted; almost every id is appended
-        self._by_queue, self._by_worker = _index(), _index()
+        self.used: int = 0  # bytes, estimated
+        self._spaces: dict[str, Invocations] = {}
         self._blobs: dict[tuple[str, bytes, str], bytes] = {}
         self._keys: dict[tuple[str, bytes], dict[str, KeyRow]] = {}  # by queue
         self._chunks: dict[tuple[str, bytes], list[ChunkRow]] = {}  # each sorted by seq
@@ -104,55 +97,57 @@ class MemoryStore:
     # Writing
 
     def _apply(self, batch: Batch) -> Committed:
-        lost = {key for key in batch.inserts if key in self._rows}
-        for key, row in batch.inserts.items():
-            if key not in lost:
-                self._insert(row)
-        for key, row in batch.updates.items():
-            if old := self._rows.get(key):
-                self._replace(old, row)
-        self._put_parts(batch, lost)
-        self._put_others(batch)
-        pruned = tuple([self._prune(prune) for prune in batch.prunes])
-        return Committed(tuple(key for key in batch.inserts if key in lost), pruned)
+        lost = self._insert(batch.inserts.values()) if batch.inserts else ()
+        if batch.updates:
+            self._update(batch.updates.values())
+        if batch.blobs or batch.keys or batch.chunks or batch.trims:
+            self._put_parts(batch, lost)
+        if batch.queues or batch.topics or batch.workers or batch.functions:
+            self._put_others(batch)
+        if not batch.prunes:
+            return Committed(lost) if lost else _STORED
+        return Committed(lost, tuple([self._prune(prune) for prune in batch.prunes]))
 
-    def _insert(self, row: InvocationRow) -> None:
-        self._rows[row.namespace, row.id] = row
-        ids = self._ids.setdefault(row.namespace, [])
-        if not ids or row.id > ids[-1]:
-            ids.append(row.id)
-        else:
-            insort(ids, row.id)
-        self._index(row)
-        self.used += _size(row)
-        if function := row.call.options.function.value:
-            self._uses[function] += 1
-            self._idle.discard(function)
+    def _space(self, name: str) -> Invocations:
+        space = self._spaces.get(name)
+        if space is None:
+            space = self._spaces[name] = Invocations()
+        return space
 
-    def _replace(self, old: InvocationRow, row: InvocationRow) -> None:
-        namespace, id, worker = row.namespace, row.id, row.worker
-        if old.state is not row.state or old.worker != worker:
-            states = self._by_queue[namespace, row.queue]
-            states[old.state].discard(id)
-            states[row.state].add(id)
-            if old.worker is not None:
-                self._by_worker[namespace, old.worker][old.state].discard(id)
-            if worker is not None:
-                self._by_worker[namespace, worker][row.state].add(id)
-        self._rows[namespace, id] = row
-        record = row.record
-        if record.result or record.error or len(record.attempts) > 1 or old.record.error:
-            self.used += _size(row) - _size(old)
+    def _insert(self, batch: Iterable[InvocationRow]) -> tuple[tuple[str, bytes], ...]:
+        lost: list[tuple[str, bytes]] = []
+        for row in batch:
+            space = self._spaces.get(row.namespace) or self._space(row.namespace)
+            id, ids, call, record = row.id, space.ids, row.call, row.record
+            if id in space.rows:
+                lost.append((row.namespace, id))
+                continue
+            if not ids or id > ids[-1]:  # as almost every one is
+                ids.append(id)
+                space.rows[id] = row
+                space.changed[id] = None
+            else:
+                space.add(row)
+            self.used += _size(row) if record.result or record.error else _ROW + len(call.args or b"")
+            if function := call.options.function.value:
+                self._uses[function] += 1
+                self._idle.discard(function)
+            if len(space.changed) > BACKLOG:
+                space.fold()
+        return tuple(lost)
 
-    def _index(self, row: InvocationRow) -> None:
-        self._by_queue[row.namespace, row.queue][row.state].add(row.id)
-        if row.worker is not None:
-            self._by_worker[row.namespace, row.worker][row.state].add(row.id)
-
-    def _unindex(self, row: InvocationRow) -> None:
-        _discard(self._by_queue, (row.namespace, row.queue), row)
-        if row.worker is not None:
-            _discard(self._by_worker, (row.namespace, row.worker), row)
+    def _update(self, batch: Iterable[InvocationRow]) -> None:
+        for row in batch:
+            space, id = self._spaces.get(row.namespace), row.id
+            if space is None or (old := space.rows.get(id)) is None:
+                continue
+            space.rows[id] = row
+            space.changed.setdefault(id, old)
+            record = row.record
+            if record.result or record.error or len(record.attempts) > 1 or old.record.error:
+                self.used += _size(row) - _size(old)
+            if len(space.changed) > BACKLOG:
+                space.fold()
 
     def _put_parts(self, batch: Batch, lost: Collection[tuple[str, bytes]]) -> None:
         for blob in batch.blobs:
@@ -215,24 +210,26 @@ class MemoryStore:
                 self.used += _PART + len(function.data)
 
     def _prune(self, prune: Prune) -> Pruned:
-        ids = self._ids.get(prune.namespace, [])
-        begin = bisect_right(ids, prune.after)
-        looked_at = ids[begin : begin + prune.limit]
+        space = self._space(prune.namespace)
+        begin = bisect_right(space.ids, prune.after)
+        looked_at = space.ids[begin : begin + prune.limit]
         gone: list[bytes] = []
         wait = float("inf")
         for id in looked_at:
-            row = self._rows[prune.namespace, id]
+            row = space.rows[id]
             ended_at = row.record.ended_at if row.state.terminal else None
             before = prune.queues.get(row.queue, prune.ended_before)
             if ended_at is not None and ended_at < before:
                 gone.append(id)
+                space.remove(row)
                 self._delete(row)
             else:
                 wait = min(wait, (prune.now if ended_at is None else ended_at) - before)
         if gone:
             dead = set(gone)
-            ids[begin : begin + len(looked_at)] = [id for id in looked_at if id not in dead]
+            space.ids[begin : begin + len(looked_at)] = [id for id in looked_at if id not in dead]
             self._pruned[prune.namespace] = max(gone[-1], self._pruned.get(prune.namespace, b""))
+            space.fold()  # what is gone is not to be kept by the index
         if len(looked_at) == prune.limit:
             return Pruned(tuple(gone), looked_at[-1], wait)
         self._sweep(prune)
@@ -252,8 +249,6 @@ class MemoryStore:
         self._uses = +self._uses
 
     def _delete(self, row: InvocationRow) -> None:
-        del self._rows[row.namespace, row.id]
-        self._unindex(row)
         self.used -= _size(row)
         for part in ("args", "result"):
             self._drop_blob(row.namespace, row.id, part)
@@ -279,7 +274,8 @@ class MemoryStore:
     # Reading
 
     def _get_invocation(self, query: GetInvocation) -> InvocationRow | Missing:
-        row = self._rows.get((query.namespace, query.id))
+        space = self._spaces.get(query.namespace)
+        row = space.rows.get(query.id) if space is not None else None
         return row or Missing(query.id <= self._pruned.get(query.namespace, b""))
 
     def _get_blob(self, query: GetBlob) -> bytes | None:
@@ -320,36 +316,8 @@ class MemoryStore:
         return chunks[0].seq, chunks[-1].seq + chunks[-1].count, chunks[-1].attempt
 
     def _list_invocations(self, query: ListInvocations) -> list[InvocationRow]:
-        namespace, ids = query.namespace, self._ids.get(query.namespace, [])
-        end = query.offset + query.limit
-        if query.queue is None and query.worker is None and not query.states:
-            return [self._rows[namespace, id] for id in islice(reversed(ids), query.offset, end)]
-        sets, few = self._candidates(query), 1000 + 10 * end
-        if sum(map(len, sets)) > few:  # then most often some of the newest rows will do
-            found: list[InvocationRow] = []
-            for id in islice(reversed(ids), few):
-                row = self._rows[namespace, id]
-                if _matches(query, row):
-                    found.append(row)
-                    if len(found) == end:
-                        return found[query.offset :]
-        matches: Iterable[bytes] = chain.from_iterable(sets)
-        if query.worker is not None and query.queue is not None:
-            matches = (id for id in matches if self._rows[namespace, id].queue == query.queue)
-        return [self._rows[namespace, id] for id in nlargest(end, matches)[query.offset :]]
-
-    def _candidates(self, query: ListInvocations) -> list[set[bytes]]:
-        """Sets of ids that together are the matches, where a worker is asked for those of any queue."""
-        if query.worker is not None:
-            groups: Iterable[Mapping[State, set[bytes]]] = [
-                self._by_worker.get((query.namespace, query.worker), {})
-            ]
-        elif query.queue is not None:
-            groups = [self._by_queue.get((query.namespace, query.queue), {})]
-        else:
-            groups = [states for (space, _), states in self._by_queue.items() if space == query.namespace]
-        wanted = frozenset(query.states or State)
-        return [ids for states in groups for state, ids in states.items() if state in wanted]
+        space = self._spaces.get(query.namespace)
+        return space.list(query) if space is not None else []
 
     def _list_workers(self, query: ListWorkers) -> list[WorkerRow]:
         workers = (row for row in self._workers.values() if row.namespace == query.namespace)
@@ -365,16 +333,14 @@ class MemoryStore:
     def _load_live(self, query: LoadLive) -> list[LiveRow]:
         name, after = query.after or ("", b"")
         live: list[LiveRow] = []
-        for namespace in sorted(space for space in self._ids if space >= name):
-            ids = self._ids[namespace]
-            for id in islice(ids, bisect_right(ids, after) if namespace == name else 0, None):
+        for namespace in sorted(space for space in self._spaces if space >= name):
+            for row in self._spaces[namespace].after(after if namespace == name else b""):
                 if len(live) >= query.limit:
                     return live
-                row = self._rows[namespace, id]
                 if row.state in LIVE:
                     key = self._keys.get((namespace, row.queue), {}).get(row.call.key)
-                    digest = key.digest if key and row.call.key and key.id == id else b""
-                    live.append(LiveRow(row, *self._extent(namespace, id), digest))
+                    digest = key.digest if key and row.call.key and key.id == row.id else b""
+                    live.append(LiveRow(row, *self._extent(namespace, row.id), digest))
         return live
 
     _ANSWER: ClassVar[dict[type, Callable[..., Any]]] = {
@@ -390,21 +356,6 @@ class MemoryStore:
         LoadHead: _load_head,
         LoadLive: _load_live,
     }
-
-
-def _matches(query: ListInvocations, row: InvocationRow) -> bool:
-    return (
-        (query.queue is None or row.queue == query.queue)
-        and (query.worker is None or row.worker == query.worker)
-        and (not query.states or row.state in query.states)
-    )
-
-
-def _discard(index: _Index, key: tuple[str, bytes], row: InvocationRow) -> None:
-    states = index[key]
-    states[row.state].discard(row.id)
-    if not any(states.values()):
-        del index[key]
 
 
 def _size(row: InvocationRow) -> int:

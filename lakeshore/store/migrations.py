@@ -12,9 +12,14 @@ from lakeshore.core.errors import StoreCorrupt, StoreError, StoreTooNew
 
 APPLICATION_ID = 0x4C616B65  # "Lake"
 
+# Options are the same for every call of a body, so an invocation names them by a number; a file keeps
+# no more than a few thousand such, and what comes after is in the invocation's own row.
+#
 # Why these indexes of invocations, given three writes a job (queued, running, terminal) and lists
 # that are newest first under any filter:
-# - running rows are few, so one small index has all that filters ask of them, and
+# - fresh rows (those that run, and those that ended just now) are few: one small index has their ids,
+#   and any filter may look at every one. While little goes on a commit of an end then changes one page,
+#   not four; the rows it leaves are moved on by the hundred.
 # - the others enter the two larger ones once per state they rest in, not once per write.
 # - state comes first: what is rare is found at once, and per state there are few queues to merge.
 _1 = """
@@ -23,12 +28,14 @@ INSERT INTO meta VALUES ('epoch', 0);
 CREATE TABLE namespaces (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, pruned BLOB);
 CREATE TABLE invocations (
     n INTEGER NOT NULL, id BLOB NOT NULL, queue BLOB NOT NULL, state INTEGER NOT NULL, place INTEGER NOT NULL,
-    worker BLOB, call BLOB NOT NULL, record BLOB NOT NULL, PRIMARY KEY (n, id)
+    worker BLOB, options NOT NULL, call BLOB NOT NULL, record BLOB NOT NULL, fresh INTEGER NOT NULL,
+    PRIMARY KEY (n, id)
 ) WITHOUT ROWID;
-CREATE INDEX invocations_running ON invocations (n, id, queue, worker) WHERE state = 1;
-CREATE INDEX invocations_state ON invocations (n, state, queue, id) WHERE state <> 1;
+CREATE TABLE options (number INTEGER PRIMARY KEY, data BLOB NOT NULL UNIQUE);
+CREATE INDEX invocations_fresh ON invocations (n, id) WHERE fresh = 1;
+CREATE INDEX invocations_state ON invocations (n, state, queue, id) WHERE fresh = 0;
 CREATE INDEX invocations_worker ON invocations (n, worker, state, queue, id)
-    WHERE worker IS NOT NULL AND state <> 1;
+    WHERE worker IS NOT NULL AND fresh = 0;
 CREATE TABLE blobs (
     n INTEGER NOT NULL, id BLOB NOT NULL, part INTEGER NOT NULL, queue BLOB NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (n, id, part)

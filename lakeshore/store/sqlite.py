@@ -16,13 +16,17 @@ import anyio
 from lakeshore.core.errors import StoreError
 from lakeshore.core.rows import Batch, Committed, LoadHead, Query
 
+from .answers import answer
+from .connection import Connection, checkpoint, connect, raise_epoch
 from .files import make_parent, make_private, warn_if_remote
 from .lanes import Lane, TrioLane, ask, lane_type
 from .migrations import damaged, explain, migrate
-from .statements import Connection, answer, apply, checkpoint, connect, raise_epoch
+from .statements import apply, sweep
 
 CHECKPOINT = 16 << 20  # bytes of log to begin copying back at
 CHECK_BELOW = 4 << 20  # bytes of a file that is checked whole at open, as that takes milliseconds
+MEASURE = 64  # rows and commits at the most until the log is measured again
+SWEEP = 64  # rows that ended one by one, to be indexed together
 HANDLING = 60.0  # seconds that open and close, which can't be cancelled half-way, may take
 _log = logging.getLogger("lakeshore")
 
@@ -42,10 +46,12 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str], *, sync: Literal["normal", "full"] = "normal") -> None:
         if sync not in ("normal", "full"):
             raise ValueError(f"sync={sync!r}: choose 'normal' or 'full'")
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         self.sync: Literal["normal", "full"] = sync
         self._wal_path = f"{self.path}-wal"
-        self._wal = 0  # bytes of log, as of the last commit
+        self._wal = 0  # bytes of log, as of the last commit at which it was measured
+        self._unmeasured = 0  # what was put since then
+        self._unswept = False  # there are enough rows to be indexed
         self._due = CHECKPOINT  # bytes of log to begin the next checkpoint at
         self._copying = False  # a checkpoint is under way
         self._lagging = False  # commits outran it: the writer is to copy the small rest
@@ -93,7 +99,7 @@ class SqliteStore:
         if self._reader is None:
             done(self._closed())
         else:
-            self._reader.run(lambda conn: answer(conn, query), done)
+            self._reader.run(partial(self._answer, query), done)
 
     async def aclose(self) -> None:
         """Finish what was handed over, copy the log into the file, end the threads."""
@@ -105,6 +111,7 @@ class SqliteStore:
                     await lane.aclose()
             if writer:
                 with suppress(sqlite3.Error):  # the next to open the file does it
+                    await ask(writer, partial(sweep, epoch=self._epoch))
                     await ask(writer, lambda conn: checkpoint(conn, "TRUNCATE"))
                 await writer.aclose()
 
@@ -115,6 +122,14 @@ class SqliteStore:
 
     def _closed(self) -> StoreError:
         return StoreError(f"the store {self.path} is not open: open it first")
+
+    # On the reader's thread
+
+    def _answer(self, query: Query, conn: Connection) -> Any:
+        try:
+            return answer(conn, query)
+        except sqlite3.Error as error:  # damage that was not met at open, a disk that fails
+            raise explain(error, str(self.path)) from error
 
     # On the writer's thread
 
@@ -131,14 +146,21 @@ class SqliteStore:
 
     def _apply(self, batch: Batch, conn: Connection) -> Committed:
         committed = apply(conn, batch, self._epoch)
-        with suppress(OSError, sqlite3.Error):
-            if self._lagging:
-                self._lagging = False
-                checkpoint(conn)
-            before, self._wal = self._wal, os.stat(self._wal_path).st_size
-            if self._wal < before:  # all was copied, so the log began anew
-                self._due = CHECKPOINT
+        self._unswept = len(conn.swept_later) >= SWEEP
+        self._unmeasured += batch.size + 1
+        if self._unmeasured > MEASURE or batch.blobs or batch.chunks:
+            self._unmeasured = 0
+            with suppress(OSError, sqlite3.Error):
+                self._measure(conn)
         return committed
+
+    def _measure(self, conn: Connection) -> None:
+        if self._lagging:
+            self._lagging = False
+            checkpoint(conn)
+        before, self._wal = self._wal, os.stat(self._wal_path).st_size
+        if self._wal < before:  # all was copied, so the log began anew
+            self._due = CHECKPOINT
 
     # On the loop
 
@@ -148,6 +170,9 @@ class SqliteStore:
                 self._keeper = self._start(readonly=False)
             self._copying = True
             self._keeper.run(checkpoint, self._copied)
+        if self._unswept and self._writer is not None:
+            self._unswept = False
+            self._writer.run(partial(sweep, epoch=self._epoch), lambda _: None)  # else the next does it
         done(committed)
 
     def _copied(self, answer: Any) -> None:

@@ -2,87 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable
-from os import PathLike
-from typing import Any, Literal
+from typing import Any
 
 from lakeshore.core.errors import StoreLocked
 from lakeshore.core.rows import Batch, Committed, InvocationRow, Prune, Pruned
 
-from .answers import answer
-from .codec import NUMBER, PART, STATE, decode_call, decode_record, encode
-
-__all__ = ["Connection", "answer", "apply", "checkpoint", "connect", "raise_epoch"]
-
-LOG_KEEPS = 4 << 20  # bytes that a log keeps of its size once it was wholly copied back
-BUSY = 5.0  # seconds to wait for another connection, which only ever holds the file for moments
-
-
-class Connection(sqlite3.Connection):
-    """A connection that remembers the numbers of the namespaces it met."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.spaces: dict[str, int] = {}
-
-    def space(self, name: str) -> int | None:
-        """The number of a stored namespace, None where nothing was ever stored in it."""
-        number = self.spaces.get(name)
-        if number is None:
-            found = self.execute("SELECT n FROM namespaces WHERE name = ?", (name,)).fetchone()
-            if found is None:
-                return None
-            self.spaces[name] = number = int(found[0])
-        return number
-
-    def make_space(self, name: str) -> int:
-        """The number of a namespace, stored first where it is new."""
-        number = self.space(name)
-        if number is None:
-            number = self.execute("INSERT INTO namespaces (name) VALUES (?)", (name,)).lastrowid
-            assert number is not None
-            self.spaces[name] = number
-        return number
-
-
-def connect(
-    path: str | PathLike[str], sync: Literal["normal", "full"] = "normal", readonly: bool = False
-) -> Connection:
-    """Open an existing file; the caller's thread owns the connection. It is not migrated here."""
-    conn = sqlite3.connect(path, timeout=BUSY, isolation_level=None, factory=Connection)
-    try:
-        conn.execute(f"PRAGMA synchronous = {'FULL' if sync == 'full' else 'NORMAL'}")
-        conn.execute("PRAGMA wal_autocheckpoint = 0")  # an fsync in a commit's way; see SqliteStore
-        conn.execute(f"PRAGMA journal_size_limit = {LOG_KEEPS}")
-        conn.execute("PRAGMA secure_delete = OFF")
-        conn.execute("PRAGMA cache_size = -16384")
-        if readonly:
-            conn.execute("PRAGMA query_only = ON")
-    except BaseException:
-        conn.close()
-        raise
-    return conn
-
-
-def raise_epoch(conn: Connection) -> int:
-    """Make every earlier holder of the file unable to commit, and return the new epoch."""
-    conn.execute("BEGIN IMMEDIATE")
-    try:
-        conn.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
-        epoch = _epoch(conn)
-        conn.execute("COMMIT")
-    except BaseException:
-        _roll_back(conn)
-        raise
-    return epoch
-
-
-def checkpoint(conn: Connection, mode: Literal["PASSIVE", "TRUNCATE"] = "PASSIVE") -> None:
-    """Copy the log back into the file, as far as readers and writers let it."""
-    conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+from .codec import NUMBER, PART, STATE, decode_call, decode_record, encode, encode_call
+from .connection import Connection, epoch_of
 
 
 def apply(conn: Connection, batch: Batch, epoch: int | None = None) -> Committed:
@@ -90,6 +18,8 @@ def apply(conn: Connection, batch: Batch, epoch: int | None = None) -> Committed
 
     Raises: StoreLocked where `epoch` is not the file's, sqlite3.Error; then nothing was stored.
     """
+    if epoch is not None and _apply_one(conn, batch, epoch):
+        return Committed()
     try:
         return _apply(conn, batch, epoch, one_by_one=False)
     except _TakenError:  # rare: some id exists already, and executemany does not say which
@@ -100,55 +30,123 @@ class _TakenError(Exception):
     pass
 
 
+_EPOCH = "(SELECT value FROM meta WHERE name = 'epoch')"
+_VALUES = "?, ?, ?, ?, ?, nullif(?, x''), ?, ?, ?, ?"
+_INSERT = f"INSERT INTO invocations VALUES ({_VALUES}) ON CONFLICT DO NOTHING"
+_INSERT_ONE = f"INSERT INTO invocations SELECT {_VALUES} WHERE {_EPOCH} = ? ON CONFLICT DO NOTHING"
+_CHANGES = "UPDATE invocations SET state = ?, place = ?, worker = nullif(?, x''), record = ?"
+_UPDATE = f"{_CHANGES}, fresh = ? WHERE n = ? AND id = ?"
+_UPDATE_ONE = f"{_UPDATE} AND {_EPOCH} = ?"
+_END_ONE = f"{_CHANGES} WHERE n = ? AND id = ? AND {_EPOCH} = ?"
+
+
+def _apply_one(conn: Connection, batch: Batch, epoch: int) -> bool:
+    """Whether all of a batch could be stored by one statement, as it can most often while little
+    goes on: that is a transaction of its own, in half the time."""
+    if len(batch.inserts) + len(batch.updates) != 1 or (
+        batch.blobs or batch.keys or batch.chunks or batch.trims or batch.functions
+        or batch.queues or batch.topics or batch.workers or batch.prunes
+    ):  # fmt: skip
+        return False
+    for row in batch.updates.values():
+        n = conn.space(row.namespace)
+        if n is None:
+            return False
+        if not row.state.terminal:
+            values = (*_changes(row), n, bytearray(row.id), epoch)
+            return conn.execute(_UPDATE_ONE, values).rowcount == 1
+        if conn.execute(_END_ONE, (*_changes(row)[:-1], n, bytearray(row.id), epoch)).rowcount != 1:
+            return False
+        conn.swept_later.append((n, bytearray(row.id)))
+        return True
+    for row in batch.inserts.values():
+        n, options = conn.space(row.namespace), conn.numbers.get(encode(row.call.options))
+        if n is None or options is None or row.call.options.function.value:
+            return False
+        return conn.execute(_INSERT_ONE, (n, *_columns(row, options), epoch)).rowcount == 1
+    return False
+
+
+def sweep(conn: Connection, epoch: int | None) -> None:
+    """Move rows that ended on from the index of fresh ones to those that keep them."""
+    if not conn.swept_later:
+        return
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        if epoch_of(conn) == epoch:
+            _sweep(conn)
+        conn.execute("COMMIT")
+    except BaseException:
+        conn.roll_back()
+        raise
+    conn.swept_later.clear()
+
+
+def _sweep(conn: Connection) -> None:
+    conn.executemany(
+        "UPDATE invocations SET fresh = 0 WHERE n = ? AND id = ? AND state > 1", conn.swept_later
+    )
+
+
 def _apply(conn: Connection, batch: Batch, epoch: int | None, *, one_by_one: bool) -> Committed:
     conn.execute("BEGIN IMMEDIATE")
     try:
-        if epoch is not None and _epoch(conn) != epoch:
+        if epoch is not None and epoch_of(conn) != epoch:
             raise StoreLocked("another process took this store over: close this plane and open it anew")
         lost = _insert(conn, batch.inserts.values(), one_by_one) if batch.inserts else frozenset[Any]()
         if batch.updates:
             conn.executemany(
-                "UPDATE invocations SET state = ?, place = ?, worker = ?, record = ? WHERE n = ? AND id = ?",
+                _UPDATE,
                 [
-                    (NUMBER[r.state], r.place, r.worker, encode(r.record), conn.make_space(r.namespace), r.id)
-                    for r in batch.updates.values()
+                    (*_changes(row), conn.make_space(row.namespace), bytearray(row.id))
+                    for row in batch.updates.values()
                 ],
             )
         _put_parts(conn, batch, lost)
         _put_others(conn, batch)
         pruned = tuple([_prune(conn, prune) for prune in batch.prunes])
+        if conn.swept_later:
+            _sweep(conn)
         conn.execute("COMMIT")
     except BaseException:
-        _roll_back(conn)
+        conn.roll_back()
         raise
+    conn.swept_later.clear()
     return Committed(tuple(key for key in batch.inserts if key in lost) if lost else (), pruned)
 
 
-def _roll_back(conn: Connection) -> None:
-    conn.spaces.clear()  # some may have been made just now
-    with contextlib.suppress(sqlite3.Error):
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
+# The module `sqlite3` looks for an adapter of every parameter but int, float, str and bytearray, in
+# vain: for bytes, None and bool that takes longer than all the rest, so there are none of them here.
 
 
-def _epoch(conn: Connection) -> int:
-    return int(conn.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0])
+def _columns(row: InvocationRow, options: int | bytes) -> tuple[Any, ...]:
+    state = NUMBER[row.state]
+    return (
+        bytearray(row.id), bytearray(row.queue), state, row.place, bytearray(row.worker or b""), options,
+        bytearray(encode_call(row.call)), bytearray(encode(row.record)), 1 if state == 1 else 0,
+    )  # fmt: skip
 
 
-_INSERT = "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+def _changes(row: InvocationRow) -> tuple[Any, ...]:
+    state = NUMBER[row.state]
+    return (
+        state, row.place, bytearray(row.worker or b""), bytearray(encode(row.record)), 1 if state == 1 else 0
+    )  # fmt: skip
 
 
 def _insert(
     conn: Connection, rows: Collection[InvocationRow], one_by_one: bool
 ) -> frozenset[tuple[str, bytes]]:
     """Insert first rows, and return the keys of those whose id was taken."""
-    packed = [
-        (
-            conn.make_space(r.namespace), r.id, r.queue, NUMBER[r.state], r.place, r.worker,
-            encode(r.call), encode(r.record),
-        )
-        for r in rows
-    ]  # fmt: skip
+    packed: list[tuple[Any, ...]] = []
+    namespace, last, n, options = None, None, 0, 0
+    for row in rows:
+        if row.namespace is not namespace:
+            n = conn.make_space(namespace := row.namespace)
+        if row.call.options is not last:
+            last = row.call.options
+            options = conn.number_options(encode(last))
+        packed.append((n, *_columns(row, options)))
     lost: set[tuple[str, bytes]] = set()
     if one_by_one:
         for row, values in zip(rows, packed, strict=True):
@@ -239,21 +237,22 @@ def _put_others(conn: Connection, batch: Batch) -> None:
 def _prune(conn: Connection, prune: Prune) -> Pruned:
     n = conn.make_space(prune.namespace)
     rows = conn.execute(
-        "SELECT id, queue, state, call, record FROM invocations WHERE n = ? AND id > ? ORDER BY id LIMIT ?",
+        "SELECT id, queue, state, options, call, record FROM invocations "
+        "WHERE n = ? AND id > ? ORDER BY id LIMIT ?",
         (n, prune.after, prune.limit),
     ).fetchall()
     ids: list[bytes] = []
     keys: list[tuple[int, bytes, str, bytes]] = []
     hashes: Counter[bytes] = Counter()
     wait = float("inf")
-    for id, queue, state, packed, record in rows:
+    for id, queue, state, options, packed, record in rows:
         ended_at = decode_record(record).ended_at if STATE[int(state)].terminal else None
         before = prune.queues.get(queue, prune.ended_before)
         if ended_at is None or ended_at >= before:
             wait = min(wait, (prune.now if ended_at is None else ended_at) - before)
             continue
         ids.append(id)
-        call = decode_call(packed)
+        call = decode_call(conn.options(options), packed)
         if call.key:
             keys.append((n, queue, call.key, id))
         if call.options.function.value:
