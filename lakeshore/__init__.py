@@ -144,14 +144,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        home = _HOME[name]
-    except KeyError:
-        raise AttributeError(f"module 'lakeshore' has no attribute {name!r}") from None
-    value = getattr(importlib.import_module(f"lakeshore.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker that knew of it would take every misspelt name for a good one
+
+    def __getattr__(name: str) -> Any:
+        try:
+            home = _HOME[name]
+        except KeyError:
+            raise AttributeError(f"module 'lakeshore' has no attribute {name!r}") from None
+        value = getattr(importlib.import_module(f"lakeshore.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

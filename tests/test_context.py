@@ -25,8 +25,8 @@ def _name_job(run: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def working(**options: Any) -> AsyncIterator[dls.AsyncDispatch]:
-    async with dls.AsyncDispatch(":memory:") as q, anyio.create_task_group() as tasks:
+async def working(address: str = ":memory:", **options: Any) -> AsyncIterator[dls.AsyncDispatch]:
+    async with dls.AsyncDispatch(address) as q, anyio.create_task_group() as tasks:
         hooks = dls.Hooks(on_run_setup=_name_job)
         await tasks.start(functools.partial(dls.arun_worker, q, slots=8, hooks=hooks, **options))
         yield q
@@ -69,9 +69,9 @@ async def _async_generator(number: int) -> AsyncIterator[list[str]]:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_a_thousand_jobs_over_eight_slots() -> None:
+async def test_a_thousand_jobs_over_eight_slots(address: str) -> None:
     bodies = [_sync, _generator, _async, _async_generator]
-    async with working() as q:
+    async with working(address) as q:
         ids = [await q.submit(bodies[number % 4], number) for number in range(1000)]
         for number, inv in enumerate(ids):
             expected = [inv, inv, "nobody", str(number)]

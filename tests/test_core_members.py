@@ -678,7 +678,7 @@ def test_a_pickle_comes_along_also_where_its_commit_is_on_the_way(delay: float |
     plane.settle()
     plane.advance(1.0)
     assert sent_with(worker, first) == b"pickle of " + b"h" * 16
-    assert sent_with(worker, second) in (None, b"pickle of " + b"h" * 16)  # again where both were read at once
+    assert sent_with(worker, second) in (None, b"pickle of " + b"h" * 16)  # twice where read at once
 
 
 def test_a_pickle_is_sent_again_once_the_worker_may_have_let_it_go() -> None:

@@ -4,6 +4,7 @@ import threading
 import traceback
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -298,3 +299,22 @@ def test_any_text_can_be_sent(message: str, notes: list[str]) -> None:
         exc.add_note(note)
     failure = describe(exc)
     assert sent(failure) == failure
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_errors_of_a_task_group_read_the_same_on_both_loops(backend: str) -> None:
+    async def fail() -> None:
+        raise ValueError("x")
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fail)
+
+    with pytest.raises(ExceptionGroup) as caught_group:
+        anyio.run(main, backend=backend)
+    failure = describe(ExceptionGroup("mine", [caught_group.value]))
+    assert failure.message == "mine (1 sub-exception)"
+    assert describe(caught_group.value).message == "errors in a task group (1 sub-exception)"
+    cause = describe(caught(RuntimeError(), caught_group.value)).cause
+    assert cause is not None
+    assert cause.message == "errors in a task group (1 sub-exception)"

@@ -469,3 +469,14 @@ def test_what_cannot_be_made_says_what_can() -> None:
     for temperature in (-1.0, inf, float("nan")):
         with pytest.raises(ValueError, match="temperature="):
             make_order("boltzmann", temperature=temperature, uniform=random.Random(0).random)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "filo"])
+def test_an_empty_line_holds_no_dead(kind: str) -> None:
+    for dead in range(5):
+        order = fresh(kind)
+        for place in (2, 1, 3, 4, 0):
+            order.push(place, 1.0)
+        order.discard(dead, 1.0)
+        assert None not in [order.pop() for _ in range(4)]
+        assert stored(order) == 0

@@ -11,6 +11,8 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from functools import partial
+from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
 from sniffio import current_async_library_cvar
@@ -51,6 +53,11 @@ class Backend(Protocol):
         """A fresh one-shot wait."""
         ...
 
+    def wait(self) -> tuple[Awaitable[Any], Callable[[Any], None]]:
+        """The two ends of a fresh one-shot wait, for where one is made per job: what to await, once,
+        and what ends it."""
+        ...
+
     def soon(self, call: Callable[[], None]) -> None:
         """Call back in the next turn of this loop; only from its own thread."""
         ...
@@ -75,11 +82,15 @@ class _AsyncioParker:  # not generic: making one of a generic class costs ten ti
         self._future = future
 
     def set(self, value: Any) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
+        _settle(self._future, value)
 
     def wait(self) -> Any:
         return self._future
+
+
+def _settle(future: Any, value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 class AsyncioBackend:
@@ -92,7 +103,11 @@ class AsyncioBackend:
 
         self._loop = asyncio.get_running_loop()
         self._forever = asyncio.Event
-        self._future: Callable[..., Any] = asyncio.Future
+        self._future: Callable[[], Any] = partial(asyncio.Future, loop=self._loop)
+        own = getattr(self._loop.time, "__func__", None)
+        # what the usual loops' `time` calls, without the call in between
+        usual = own is asyncio.BaseEventLoop.time
+        self.now: Callable[[], float] = monotonic if usual else self._loop.time
         # callbacks see neither the thread nor the body they were posted from, and anyio knows the loop
         self._context = copy_context()
         self._context.run(current_async_library_cvar.set, "asyncio")
@@ -101,10 +116,6 @@ class AsyncioBackend:
             self._loop.call_soon,
             self._loop.call_soon_threadsafe,
         )
-
-    def now(self) -> float:
-        """The loop's time."""
-        return self._loop.time()
 
     def soon(self, call: Callable[[], None]) -> None:
         """A callback of the loop."""
@@ -116,7 +127,12 @@ class AsyncioBackend:
 
     def parker(self) -> Parker[Any]:
         """A future."""
-        return _AsyncioParker(self._future(loop=self._loop))
+        return _AsyncioParker(self._future())
+
+    def wait(self) -> tuple[Awaitable[Any], Callable[[Any], None]]:
+        """A future: no subclass of it, which asyncio would await in a slower way."""
+        future = self._future()
+        return future, partial(_settle, future)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""
@@ -128,30 +144,28 @@ class AsyncioBackend:
 
 
 class _TrioParker:
-    __slots__ = ("_done", "_task", "_trio", "_value")
+    __slots__ = ("_done", "_lowlevel", "_task", "_value")
 
-    def __init__(self, trio: Any) -> None:
-        self._trio, self._task, self._done = trio, None, False
+    def __init__(self, lowlevel: Any) -> None:
+        self._lowlevel, self._task, self._done = lowlevel, None, False
         self._value: Any = None
 
     def set(self, value: Any) -> None:
         if not self._done:
             self._done, self._value = True, value
-            task, self._task = self._task, None
-            if task is not None:
-                self._trio.lowlevel.reschedule(task)
+            if self._task is not None:
+                self._lowlevel.reschedule(self._task)
 
     async def wait(self) -> Any:
-        lowlevel = self._trio.lowlevel
+        lowlevel = self._lowlevel
         if not self._done:
             self._task = lowlevel.current_task()
-
-            def abort(_: Any) -> Any:
-                self._task, self._done = None, True
-                return lowlevel.Abort.SUCCEEDED
-
-            await lowlevel.wait_task_rescheduled(abort)
+            await lowlevel.wait_task_rescheduled(self._abort)
         return self._value
+
+    def _abort(self, _: Any) -> Any:
+        self._done = True
+        return self._lowlevel.Abort.SUCCEEDED
 
 
 class _TrioTimed:
@@ -212,23 +226,23 @@ class TrioBackend:
     def __init__(self) -> None:
         import trio
 
-        self._trio = trio
-        token = trio.lowlevel.current_trio_token()
-        self._now = trio.current_time
-        self._token = token
+        self._trio, self._lowlevel = trio, trio.lowlevel
+        self._token = trio.lowlevel.current_trio_token()
+        self.now: Callable[[], float] = trio.current_time
         self._calls: deque[Callable[[], None]] = deque()
         self._timers = _TrioTimers()
         self._idle: _TrioParker | None = None
         self._asleep: _TrioParker | None = None
         self._sleeps_until = float("inf")
 
-    def now(self) -> float:
-        """Trio's time."""
-        return self._now()
-
     def parker(self) -> Parker[Any]:
         """A task reschedule."""
-        return _TrioParker(self._trio)
+        return _TrioParker(self._lowlevel)
+
+    def wait(self) -> tuple[Awaitable[Any], Callable[[Any], None]]:
+        """The same."""
+        parker = _TrioParker(self._lowlevel)
+        return parker.wait(), parker.set
 
     def post(self, call: Callable[[], None]) -> None:
         """Trio's own way in from threads."""
@@ -260,7 +274,7 @@ class TrioBackend:
             calls = self._calls
             while True:
                 if not calls:
-                    self._idle = _TrioParker(self._trio)
+                    self._idle = _TrioParker(self._lowlevel)
                     await self._idle.wait()
                 for _ in range(len(calls)):
                     calls.popleft()()
@@ -271,7 +285,7 @@ class TrioBackend:
         while True:
             self._timers.ring(self.now)
             self._sleeps_until = self._timers.due
-            self._asleep = _TrioParker(self._trio)
+            self._asleep = _TrioParker(self._lowlevel)
             with self._trio.CancelScope(deadline=self._sleeps_until):
                 await self._asleep.wait()
 

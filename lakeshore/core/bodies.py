@@ -18,6 +18,7 @@ from .values import pack
 
 KINDS = ("sync", "generator", "async", "async_generator")
 WINDOW_FRAMES, WINDOW_BYTES = 1024, 4 << 20  # how far a generator may run ahead of the store
+PICKLES = 256  # pickled bodies that a worker is trusted to have still; it keeps twice as many
 ON_LOOP = frozenset({"async", "async_generator"})
 _RUNNERS = "lakeshore.runners."
 
@@ -40,27 +41,15 @@ class Job:
     `why` is empty, "timeout", "kill", "drain" or "stale" (nobody wants its report).
     """
 
-    __slots__ = (
-        "acked",
-        "ahead",
-        "args",
-        "attempt",
-        "begun",
-        "body",
-        "done",
-        "flight",
-        "grant",
-        "id",
-        "kwargs",
-        "limit",
-        "refused",
-        "running",
-        "sent",
-        "started",
-        "state",
-        "timer",
-        "why",
-    )
+    # what most jobs never change costs none of them anything
+    started = 0.0
+    begun = done = False
+    why = ""
+    sent = acked = ahead = 0  # frames, frames, bytes
+    _flight: deque[tuple[int, int]] | None = None  # unconfirmed chunks: end and bytes
+    refused: BaseException | None = None  # why a yielded value can't travel
+    state: Any = None  # the runner's own
+    timer: Any = None
 
     def __init__(
         self,
@@ -74,24 +63,18 @@ class Job:
         self.grant, self.body, self.args, self.kwargs = grant, body, args, kwargs
         self.id, self.attempt = grant.id, grant.attempt
         self.running, self.limit = running, limit
-        self.started = 0.0
-        self.begun = self.done = False
-        self.why = ""
-        self.sent = self.acked = self.ahead = 0  # frames, frames, bytes
-        self.flight: deque[tuple[int, int]] = deque()  # unconfirmed chunks: end and bytes
-        self.refused: BaseException | None = None  # why a yielded value can't travel
-        self.state: Any = None  # the runner's own
-        self.timer: Any = None
 
     def sending(self, count: int, size: int) -> None:
         """A chunk leaves."""
         self.sent += count
         self.ahead += size
-        self.flight.append((self.sent, size))
+        if self._flight is None:
+            self._flight = deque()
+        self._flight.append((self.sent, size))
 
     def confirmed(self, index: int) -> None:
         """Frames below `index` are stored."""
-        flight = self.flight
+        flight = self._flight
         while flight and flight[0][0] <= index:
             self.acked, size = flight.popleft()
             self.ahead -= size
@@ -104,10 +87,11 @@ class Job:
         """The body returned."""
         try:
             result = pack(value, path="the result")
-            check_size(result, self.limit, "the result")
+            if len(result) > self.limit:
+                check_size(result, self.limit, "the result")
         except BaseException as error:  # code of the value's own classes runs here
             return self.failed(error, seconds, retryable=False)
-        return Ended(self.id, self.attempt, "succeed", result, seconds=seconds)
+        return Ended(self.id, self.attempt, "succeed", result, None, False, None, seconds)
 
     def failed(self, error: BaseException, seconds: float, *, retryable: bool | None = None) -> Ended:
         """The body raised `error`, or what it gave can't travel."""
@@ -132,10 +116,6 @@ class Job:
             after=after,
             seconds=seconds,
         )
-
-    def stopped_by(self, why: str) -> bool:
-        """Whether the body was stopped for this reason."""
-        return self.why == why
 
     def stopped(self, move: str, seconds: float, reason: str) -> Ended:
         """The body was stopped: "expire" or "kill"."""

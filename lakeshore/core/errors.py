@@ -56,7 +56,7 @@ class KeyConflict(Conflict):
     `id` is the invocation that holds the key.
     """
 
-    fields = ("id",)
+    fields: ClassVar[tuple[str, ...]] = ("id",)
     id: str
 
 
@@ -71,7 +71,7 @@ class QueueFull(Refused):
     """
 
     code = 429
-    fields = ("retry_after",)
+    fields: ClassVar[tuple[str, ...]] = ("retry_after",)
     retry_after: float | None
 
 
@@ -143,7 +143,9 @@ class IllegalMove(LakeshoreError):
 
     def __init__(self, state: str, move: str, subject: str = "an invocation") -> None:
         super().__init__(state, move, subject)
-        self.state, self.move, self.subject = state, move, subject
+        self.state: str = state
+        self.move: str = move
+        self.subject: str = subject
 
     def __str__(self) -> str:
         return (
@@ -160,7 +162,8 @@ class SubmitErrors(LakeshoreError):
 
     def __init__(self, ids: list[str | None], errors: dict[int, Exception]) -> None:
         super().__init__(ids, errors)
-        self.ids, self.errors = ids, errors
+        self.ids: list[str | None] = ids
+        self.errors: dict[int, Exception] = errors
 
     def __str__(self) -> str:
         index, error = next(iter(self.errors.items()))
@@ -178,7 +181,9 @@ class Unsuccessful(LakeshoreError):
 
     def __init__(self, message: str, *, id: str = "", attempt: int = 0, **more: Any) -> None:
         super().__init__(message)
-        self.message, self.id, self.attempt = message, id, attempt
+        self.message: str = message
+        self.id: str = id
+        self.attempt: int = attempt
         for name, value in more.items():
             setattr(self, name, value)
 
@@ -222,7 +227,8 @@ class Gap(LakeshoreError):
 
     def __init__(self, since: int, first: int) -> None:
         super().__init__(since, first)
-        self.since, self.first = since, first
+        self.since: int = since
+        self.first: int = first
 
     def __str__(self) -> str:
         why = "older ones were pruned" if self.first > self.since else "nothing is beyond it yet"
@@ -248,7 +254,8 @@ class Retry(LakeshoreError):
 
     def __init__(self, after: float | None = None, message: str = "the body asked for a retry") -> None:
         super().__init__(after, message)
-        self.after, self.message = after, message
+        self.after: float | None = after
+        self.message: str = message
 
     def __str__(self) -> str:
         return self.message

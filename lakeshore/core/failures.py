@@ -13,6 +13,7 @@ _MESSAGE, _TRACEBACK = 16 << 10, 64 << 10  # most bytes of the exception itself
 _INNER_MESSAGE, _INNER_TRACEBACK = 4 << 10, 8 << 10  # and of each cause and leaf
 _CAUSES, _LEAVES, _NOTES = 16, 64, 64
 _VISITS = 1024  # how many members of groups are looked at
+_NURSERIES = ("unhandled errors in a TaskGroup", "Exceptions from Trio nursery")  # each loop's words
 
 
 def describe(exc: BaseException, *, skip_frames: int = 0) -> Failure:
@@ -38,7 +39,7 @@ def describe(exc: BaseException, *, skip_frames: int = 0) -> Failure:
         cause = _short(link, cause)
     return Failure(
         type=_type_name(exc),
-        message=_cut(_text(exc), _MESSAGE),
+        message=_cut(_message(exc), _MESSAGE),
         traceback=_cut(_format(exc, trace, chain=True), _TRACEBACK),
         notes=_notes(exc, _MESSAGE),
         cause=cause,
@@ -50,7 +51,7 @@ def _short(exc: BaseException, cause: Failure | None) -> Failure:
     trace = _ask(lambda: exc.__traceback__)
     return Failure(
         type=_type_name(exc),
-        message=_cut(_text(exc), _INNER_MESSAGE),
+        message=_cut(_message(exc), _INNER_MESSAGE),
         traceback=_cut(_format(exc, trace, chain=False), _INNER_TRACEBACK),
         notes=_notes(exc, _INNER_MESSAGE),
         cause=cause,
@@ -75,6 +76,16 @@ def _type_name(exc: BaseException) -> str:
 def _text(value: object) -> str:
     text = _ask(lambda: "".join(["", str(value)]))  # a plain str, whatever __str__ gave
     return text if text is not None else f"<unprintable {_plain_name(value)}>"
+
+
+def _message(exc: BaseException) -> str:
+    """Its text; of a task group's errors, the same on every event loop."""
+    text = _text(exc)
+    if isinstance(exc, BaseExceptionGroup):
+        for words in _NURSERIES:
+            if text.startswith(words):
+                return "errors in a task group" + text[len(words) :]
+    return text
 
 
 def _plain_name(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .actor import Actor
+from .bodies import PICKLES
 from .engine import Engine
 from .messages import (
     Began,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .space import Space
 
-PICKLES = 256  # bodies that a worker is trusted to keep; it keeps twice as many
 SHORT_BODY, MEASURED_BODIES = 0.010, 8  # below which, and after how many, a worker may run ahead
 
 

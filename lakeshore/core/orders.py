@@ -111,10 +111,14 @@ class _Line:
     def discard(self, place: int, priority: float = 0.0) -> None:
         self._dead.add(place)
         if (living := len(self)) == 0:
-            for store in (self._line, self._swept, self._back, self._dead):
-                store.clear()
+            self._clear()
         elif len(self._dead) > living + _SLACK:
             self._sweep()
+
+    def _clear(self) -> None:
+        """Nothing lives: let go of the dead."""
+        for store in (self._line, self._swept, self._back, self._dead):
+            store.clear()
 
     def _sweep(self) -> None:
         line, dead = self._line, self._dead
@@ -152,6 +156,8 @@ class Fifo(_Line):
             else:
                 return None
             if place not in self._dead:
+                if self._dead and not len(self):
+                    self._clear()
                 return place
             self._dead.remove(place)
 
@@ -174,6 +180,8 @@ class Filo(_Line):
             else:
                 return None
             if place not in self._dead:
+                if self._dead and not len(self):
+                    self._clear()
                 return place
             self._dead.remove(place)
 

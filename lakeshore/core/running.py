@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
+from .messages import Grant
+
 
 class Running:
     """One attempt, as its body sees it.
@@ -26,22 +28,17 @@ class Running:
         "root",
     )
 
-    def __init__(
-        self,
-        id: bytes,
-        attempt: int,
-        queue: str,
-        namespace: str,
-        prefix: str,
-        *,
-        on_loop: bool,
-        plane: Any = None,
-        root: str | None = None,
-        body: Any = None,
-    ) -> None:
-        self.id, self.attempt, self.queue, self.namespace = id, attempt, queue, namespace
-        self.prefix, self.on_loop, self.plane, self.root = prefix, on_loop, plane, root
-        self.body, self.cancelled = body, False
+    def __init__(self, grant: Grant, body: Any, on_loop: bool, plane: Any, root: str | None) -> None:
+        self.id: bytes = grant.id
+        self.attempt: int = grant.attempt
+        self.queue: str = grant.queue
+        self.namespace: str = grant.namespace
+        self.prefix: str = grant.call.prefix
+        self.on_loop: bool = on_loop
+        self.plane: Any = plane
+        self.root: str | None = root
+        self.body: Any = body
+        self.cancelled: bool = False
 
 
 CURRENT: ContextVar[Running | None] = ContextVar("lakeshore_running", default=None)

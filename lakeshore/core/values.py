@@ -19,6 +19,7 @@ from .extensions.records import Classes, Record
 from .extensions.writing import ready, ready_fields, refuse
 
 __all__ = [
+    "NO_ARGUMENTS",
     "MalformedValue",
     "Record",
     "pack",
@@ -40,6 +41,7 @@ _MALFORMED = (
 )
 _NO_CLASSES: Classes = {}
 _encode: Callable[[object], bytes] = msgpack.Encoder().encode
+NO_ARGUMENTS = b"\x92\x90\x80"  # what `pack_call` gives for f(): an empty list and an empty map
 
 
 class MalformedValue(LakeshoreError, ValueError):
@@ -62,7 +64,7 @@ def pack(value: object, *, path: str = "value") -> bytes:
     Raises: TypeError naming the path to the part that can't travel, and what to do.
     """
     try:
-        return _encode(ready(value, 0, ATOMS))
+        return _encode(value if class_of(value) in ATOMS else ready(value, 0, ATOMS))
     except (OverflowError, UnicodeEncodeError):
         return _pack_carefully(value, path)
     except (CannotTravel, RecursionError) as error:
@@ -81,9 +83,11 @@ def unpack(data: bytes, *, types: Iterable[Any] = ()) -> Any:
     Raises: MalformedValue; MissingExtra where NumPy, torch or PIL is needed and not installed.
     """
     try:
+        if len(data) == 1:  # None, a flag, a small number
+            return decode(data)
         before = next(marks_seen)
         tree = decode(data)
-        if next(marks_seen) - before == 1 and not types:
+        if next(marks_seen) - before == 1:
             return tree
         return built(tree, classes_in(types) if types else _NO_CLASSES)
     except Exception as error:
@@ -118,6 +122,8 @@ def unpack_call(data: bytes, *, types: Iterable[Any] = ()) -> tuple[tuple[Any, .
 
     Returns: the positional arguments and the others by name.
     """
+    if data == NO_ARGUMENTS:
+        return (), {}
     call: Any = unpack(data, types=types)
     try:
         args, kwargs = call

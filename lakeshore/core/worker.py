@@ -95,7 +95,7 @@ class Worker:
         self.hello, self.link, self.resolve = hello, link, resolve
         self._timer, self._now, self._limit = timer, now, payload_limit
         self._quiet, self._idle, self._failed = quiet, idle, failed
-        self._plane, self._root = plane, root
+        self._plane, self._root, self._slots = plane, root, hello.slots
         self.runner: Runner
         self.draining = False
         self.ran = 0
@@ -142,16 +142,20 @@ class Worker:
         if self.draining:
             self.link.send(GaveBack(grant.id, grant.attempt, "the worker is draining"))
             return
+        if len(self._jobs) < self._slots and not self._waiting and self._busy_timer is None:
+            self._begin(grant)  # as `_fill` would
+            return
         self._waiting.append(grant)
         self._fill()
 
     def _fill(self) -> None:
-        waiting, slots = self._waiting, self.hello.slots
+        waiting, slots = self._waiting, self._slots
         while waiting and len(self._jobs) < slots:
             self._moved = True
             self._begin(waiting.popleft())
         if not waiting:
-            self._calm()
+            if self._busy_timer is not None:
+                self._calm()
         elif self._busy_timer is None:
             self._moved = False
             self._busy_timer = self._timer(BUSY, self._still_busy)
@@ -188,19 +192,8 @@ class Worker:
             self.ran += 1
             self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)), grant)
             return
-        running = Running(
-            grant.id,
-            grant.attempt,
-            grant.queue,
-            grant.namespace,
-            grant.call.prefix,
-            on_loop=body.kind in ON_LOOP,
-            plane=self._plane,
-            root=self._root,
-            body=body,
-        )
-        job = Job(grant, body, args, kwargs, running, self._limit)
-        self._jobs[grant.id] = job
+        running = Running(grant, body, body.kind in ON_LOOP, self._plane, self._root)
+        job = self._jobs[grant.id] = Job(grant, body, args, kwargs, running, self._limit)
         if options.timeout is not None:
             self.link.send(Began(grant.id, grant.attempt))
         self.runner.start(job)
@@ -229,15 +222,15 @@ class Worker:
             job.timer.cancel()
         if self._jobs.get(job.id) is job:
             del self._jobs[job.id]
-        if isinstance(report, Ended):
+        if type(report) is Ended:
             self.ran += 1
-        if job.why != "stale":
-            if isinstance(report, Ended):
+            if job.why != "stale":
                 self._report(report, job.grant)
-            else:
-                self.link.send(report)
-        self._fill()
-        if not self.held:
+        elif job.why != "stale":
+            self.link.send(report)
+        if self._waiting or self._busy_timer is not None:
+            self._fill()
+        if not (self._jobs or self._unacked or self._waiting):
             self._idle()
 
     def _report(self, report: Ended, grant: Grant) -> None:
@@ -262,7 +255,7 @@ class Worker:
         report = self._unacked.pop((message.id, message.attempt), None)
         if report is not None and report.move != "succeed":
             self._tell(report, message)
-        if not self.held:
+        if not (self._jobs or self._unacked or self._waiting):
             self._idle()
 
     def _on_frames_ack(self, message: FramesAck) -> None:

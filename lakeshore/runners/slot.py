@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from math import inf
 from types import CoroutineType, coroutine
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from lakeshore.core.backend import Parker
 from lakeshore.core.bodies import Job, members_of
+from lakeshore.core.extensions.leaves import class_of
 from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.running import CURRENT
 
@@ -37,15 +38,16 @@ class Slot:
     def __init__(self, shared: Shared, ready: deque[Job], idle: list[Slot]) -> None:
         self.job: Job | None = None  # at work on
         self._shared, self._ready, self._idle = shared, ready, idle
-        self._worker, self._backend = shared.worker, shared.backend
+        self._worker, self._backend, self._now = shared.worker, shared.backend, shared.backend.now
         self._cancelled: type[BaseException] = GeneratorExit  # until `serve` knows its loop
         self._task: Any = None  # of asyncio, whose cancels are counted
         self._trio_task: Any = None
         self._nurseries = 0  # of trio, that were open when the body was stopped
         self._outer: anyio.CancelScope
         self._inner: anyio.CancelScope
-        self._given: Parker[Job] | None = None
+        self._wake: Callable[[None], None]  # ends the wait of an idle slot
         self._gift: Job | None = None
+        self._spoilt = False  # a scope was cancelled, or may be soon
         self._room: Parker[None] | None = None
         self._buffer: FrameBuffer | None = None
         self._flushed = 0.0
@@ -56,18 +58,19 @@ class Slot:
     def give(self, job: Job) -> None:
         """A job for an idle slot."""
         self._gift = job
-        assert self._given is not None
-        self._given.set(job)
+        self._wake(None)
 
     def stop(self) -> None:
         """Cancel the body, whose job says why."""
         if self._trio_task is not None:
             self._nurseries = len(self._trio_task.child_nurseries)
+        self._spoilt = True
         self._outer.cancel()
 
     def hurry(self) -> None:
         """The worker ends now: no more time to clean up."""
         if self.job is not None:
+            self._spoilt = True
             self._inner.cancel()
 
     def make_room(self, job: Job) -> None:
@@ -89,6 +92,7 @@ class Slot:
         while True:
             with anyio.CancelScope() as self._outer, anyio.CancelScope() as self._inner:
                 await self._serve()
+            self._spoilt = False
 
     def unfinished(self) -> Job | None:
         """A job that was handed over and never begun."""
@@ -104,7 +108,7 @@ class Slot:
         while True:
             job = ready.popleft() if ready else await self._next()
             await self._run(job)
-            if self._outer.cancel_called or self._inner.cancel_called:
+            if self._spoilt:
                 self._inner.shield = False
                 await self._absorb()  # a cancel that the body did not see ends here
                 return
@@ -116,10 +120,10 @@ class Slot:
 
     async def _next(self) -> Job:
         while True:
-            self._given = self._backend.parker()
+            waiting, self._wake = self._backend.wait()
             self._idle.append(self)
             try:
-                await self._given.wait()
+                await waiting
             except self._cancelled:
                 if self in self._idle:
                     self._idle.remove(self)
@@ -143,17 +147,16 @@ class Slot:
         return anyio.current_effective_deadline() == -inf
 
     async def _run(self, job: Job) -> None:
-        worker = self._worker
-        if job.why:
+        worker, why = self._worker, job.why
+        if why:
             worker.ended(job, unbegun(job))
             return
         self.job, job.state, self._told, self._nurseries = job, self, False, 0
         worker.began(job)
         context = self._shared.context.copy()
-        context.run(CURRENT.set, job.running)
         try:
-            body = context.run(self._coroutine, job)
-            value = await _drive(body, context, self, job)
+            body, found = context.run(self._first_step, job)
+            value = found if body is None else await _drive(body, found, context, self, job)
         except BaseException as error:
             if self._torn:
                 raise
@@ -164,8 +167,8 @@ class Slot:
             if ending and isinstance(error, self._cancelled):
                 raise
         else:
-            seconds = self._backend.now() - job.started
-            late = job.stopped_by("timeout")
+            seconds = self._now() - job.started
+            late = job.why == "timeout"
             self._finish(job, stopped(job, seconds) if late else job.succeeded(value, seconds))
 
     def _finish(self, job: Job, report: Ended | GaveBack) -> None:
@@ -176,7 +179,7 @@ class Slot:
         self._worker.ended(job, report)
 
     def _raised(self, job: Job, error: BaseException, ending: bool) -> Ended | GaveBack:
-        seconds = self._backend.now() - job.started
+        seconds = self._now() - job.started
         if job.why == "timeout":
             return stopped(job, seconds)
         if (job.why or ending) and _only(error, self._cancelled):
@@ -185,14 +188,24 @@ class Slot:
             return stopped(job, seconds)
         return job.failed(error, seconds)
 
-    def _coroutine(self, job: Job) -> Coroutine[Any, Any, Any]:
+    def _first_step(self, job: Job) -> tuple[Coroutine[Any, Any, Any] | None, Any]:
+        """Begin a body, inside its context: it and what it waits for, or None and its value. Most
+        short bodies are over at once, and need no more."""
+        CURRENT.set(job.running)
+        body: Any
         if job.body.kind == "async_generator":
             self._buffer = FrameBuffer()
-            return self._pump(job, self._buffer)
-        if self._shared.setup is not None:
-            return self._after_setup(job)
-        found: Any = job.body.fn(*job.args, **job.kwargs)
-        return cast("Any", found) if type(found) is CoroutineType else _awaited(found)
+            body = self._pump(job, self._buffer)
+        elif self._shared.setup is not None:
+            body = self._after_setup(job)
+        else:
+            body = job.body.fn(*job.args, **job.kwargs)
+            if class_of(body) is not CoroutineType:
+                body = _awaited(body)
+        try:
+            return body, body.send(None)
+        except StopIteration as stop:
+            return None, stop.value
 
     async def _after_setup(self, job: Job) -> Any:
         await self._set_up(job)
@@ -266,7 +279,7 @@ class Slot:
     def _shield(self) -> None:
         inner, job = self._inner, self.job
         if job is not None and job.why and not inner.shield:
-            inner.shield = True
+            self._spoilt = inner.shield = True
             inner.deadline = anyio.current_time() + self._shared.cleanup
 
     def torn(self) -> None:
@@ -285,15 +298,17 @@ def _only(error: BaseException, kind: type[BaseException]) -> bool:
 
 @coroutine
 def _drive(
-    body: Coroutine[Any, Any, Any], context: Context, slot: Slot, job: Job
+    body: Coroutine[Any, Any, Any], trap: Any, context: Context, slot: Slot, job: Job
 ) -> Generator[Any, Any, Any]:
-    """Await `body` with every step of it inside `context`, without a task of its own."""
+    """Await `body`, which waits for `trap`, with every step of it inside `context`, without a task of
+    its own."""
     step = context.run
     send, throw = body.send, body.throw
     try:
-        trap = step(send, None)
         while True:
             slot.suspending()
+            thrown: BaseException | None = None
+            sent: Any = None
             try:
                 sent = yield trap
             except GeneratorExit:
@@ -301,11 +316,15 @@ def _drive(
                 step(body.close)
                 raise
             except BaseException as error:
-                slot.interrupted(error)
+                thrown = error
+            if thrown is not None:  # out of the handler: what the body raises next has no cause here
+                slot.interrupted(thrown)
+                error, thrown = thrown, None  # nor a cycle through this frame
                 trap = step(throw, error)
-            else:
-                if job.why:
-                    slot.resumed(sent)
-                trap = step(send, sent)
+                del error
+                continue
+            if job.why:
+                slot.resumed(sent)
+            trap = step(send, sent)
     except StopIteration as stop:
         return stop.value

@@ -17,10 +17,11 @@ from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.running import CURRENT
 
 from .frames import FrameBuffer, prepared
-from .shared import Shared, stopped
+from .shared import Setup, Shared, stopped
 
 log = logging.getLogger("lakeshore")
 
+_NO_FRAMES = FrameBuffer()  # of all that are no generators; stays empty
 _CUT = object()  # what a generator gave that was stopped between two values
 
 
@@ -30,10 +31,11 @@ class _State:
     __slots__ = ("_over", "buffer", "flushed", "grace", "made", "room", "size")
 
     def __init__(self, job: Job) -> None:
-        self.buffer = FrameBuffer()  # the loop's
+        generator = job.body.kind == "generator"
+        self.buffer = FrameBuffer() if generator else _NO_FRAMES  # the loop's
         self.flushed = 0  # the loop's: bytes that left the buffer
         self.made = self.size = 0  # the thread's: frames and their bytes
-        self.room = threading.Event() if job.body.kind == "generator" else None
+        self.room = threading.Event() if generator else None
         self.grace: Any = None  # the loop's timer
         self._over = [True]
 
@@ -132,7 +134,8 @@ class ThreadRunner:
             for overdue in list(self._overdue)[: self._spare()]:
                 self._give_up(overdue)
         else:
-            self._flush(job)
+            if state.buffer.times:
+                self._flush(job)
             self._overdue.pop(job, None)
             self._running.pop(job, None)
             if state.grace is not None:
@@ -200,7 +203,8 @@ class ThreadRunner:
         CURRENT.set(job.running)
         start = time.monotonic()
         try:
-            self._set_up(job)
+            if self._shared.setup is not None:
+                self._set_up(job, self._shared.setup)
             value = job.body.fn(*job.args, **job.kwargs)
             if job.body.kind == "generator":
                 value = self._pump(job, value)
@@ -212,10 +216,8 @@ class ThreadRunner:
             return stopped(job, seconds)
         return job.succeeded(value, seconds)
 
-    def _set_up(self, job: Job) -> None:
-        if self._shared.setup is None:
-            return
-        found = self._shared.setup(job.running)
+    def _set_up(self, job: Job, setup: Setup) -> None:
+        found = setup(job.running)
         if hasattr(found, "__await__"):
             if hasattr(found, "close"):
                 found.close()

@@ -15,6 +15,7 @@ import anyio
 
 from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import ForkedPlane
+from lakeshore.core.messages import Wait
 
 from . import current, forks, host, verbs
 from .choices import Elasticity, Kind, OnFull, QueueChanges, Sync
@@ -22,8 +23,10 @@ from .connection import Connection, no_answer
 from .dispatch import connect_async
 from .face import Face
 from .host import Host, closed_error
+from .outcomes import value_of
 from .records import Invocation, QueueInfo, QueueStats, Removed, TopicInfo, WorkerInfo
 from .streams import AsyncStream
+from .submitting import read
 from .udf import as_udf
 from .verbs import Verb
 
@@ -211,7 +214,9 @@ class AsyncDispatch(Face):
 
     async def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> str:
         """Submit a call of a udf, or of a plain function, which is wrapped. See `UDF.submit`."""
-        return await self.submit_async(as_udf(fn), args, kwargs)
+        connection = self.connection()  # as `submit_async`, with one coroutine less
+        message = connection.submitter.submit(as_udf(fn), args, kwargs, connection.number())
+        return read(message, await connection.call(message))
 
     async def submit_many(self, fn: Any, items: Iterable[Any]) -> list[str]:
         """Submit many calls of one function. See `UDF.submit_many`."""
@@ -234,6 +239,10 @@ class AsyncDispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
+        if timeout is None:  # as `verbs.result`, for most jobs wait for one
+            connection, id = self.connection(), verbs.known(inv)
+            answer = await connection.call(Wait(connection.number(), id), id)
+            return value_of(answer, () if type is None else (type,))
         timeout = verbs.waiting(timeout)
         if timeout is not None and timeout <= 0:
             if not (await self.get(inv)).state.terminal:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 from lakeshore.core.backend import Backend, Lane, current_backend, running_loop
 from lakeshore.core.client import Client
@@ -14,6 +15,9 @@ from lakeshore.core.intake import refusal
 from lakeshore.core.messages import Refusal
 from lakeshore.core.running import CURRENT
 
+if TYPE_CHECKING:
+    from .submitting import Submitter
+
 
 class Connection:
     """Asks over one client, which lives on the plane's loop.
@@ -21,34 +25,34 @@ class Connection:
     Args:
         client: already connected.
         backend: the plane's loop.
+        submitter: what builds submits for this plane.
     """
 
-    def __init__(self, client: Client, backend: Backend) -> None:
-        self._client, self._backend = client, backend
+    def __init__(self, client: Client, backend: Backend, submitter: Submitter) -> None:
+        self._client, self._backend, self.submitter = client, backend, submitter
         self.number = client.number  # of the next request
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._ending = threading.Lock()
         self._lane: Lane[tuple[Callable[..., Any], tuple[Any, ...]]] = Lane(backend.post, _run)
 
     @property
     def here(self) -> bool:
         """Whether this is the plane's own loop thread."""
-        return threading.get_ident() == self._thread
+        return get_ident() == self._thread
 
     async def call(self, message: Any, id: bytes = b"") -> Any:
         """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request.
 
         `message` carries a fresh `number` as its `req`; `id` names the invocation it is about.
         """
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return await self._call_across(message, id)
-        client = self._client
-        parker = self._backend.parker()
-        client.ask(message, parker.set)
+        waiting, answered = self._backend.wait()
+        self._client.ask(message, answered)
         try:
-            answer = await parker.wait()
+            answer = await waiting
         except BaseException:
-            client.drop(message.req, id)
+            self._client.drop(message.req, id)
             raise
         if type(answer) is Refusal:
             raise error_of(answer)
@@ -109,7 +113,7 @@ class Connection:
 
     def refuse_to_block(self) -> None:
         """Raise where blocking would stop the loop that answers."""
-        if threading.get_ident() == self._thread:
+        if get_ident() == self._thread:
             raise WouldDeadlock(
                 "this blocks, and this is the event loop that would answer: use the async verb "
                 "(await f.asubmit(...), or the same verb of AsyncDispatch)"

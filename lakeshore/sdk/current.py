@@ -14,7 +14,7 @@ from lakeshore.core.running import CURRENT
 if TYPE_CHECKING:
     from .face import Face
 
-log = logging.getLogger("lakeshore")
+log: logging.Logger = logging.getLogger("lakeshore")
 
 _lock = threading.Lock()
 _closed_one = _said = False

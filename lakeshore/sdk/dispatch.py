@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from lakeshore.core.backend import current_backend
 from lakeshore.core.errors import ForkedPlane
+from lakeshore.core.messages import Wait
 
 from . import current, forks, host, verbs
 from .address import MEMORY
@@ -21,6 +22,7 @@ from .choices import Elasticity, Kind, Loop, OnFull, QueueChanges, Sync
 from .connection import Connection
 from .face import Face
 from .host import Host, ThreadHost, closed_error
+from .outcomes import value_of
 from .records import Invocation, QueueInfo, QueueStats, Removed, TopicInfo, WorkerInfo
 from .streams import Stream
 from .udf import as_udf
@@ -138,7 +140,6 @@ class Dispatch(Face):
                 return
             if self._host is not None and self.address == MEMORY:
                 raise closed_error()
-            self._submitter = None
             found = self._claim()
             try:
                 self._connection = _connect(found, self.namespace)
@@ -170,7 +171,7 @@ class Dispatch(Face):
                 "Dispatch here, or share a file path"
             )
         self._forks = forks.count
-        self._host = self._connection = self._submitter = None
+        self._host = self._connection = None
 
     def _close(self, timeout: float | None) -> None:
         with self._lock:
@@ -219,10 +220,14 @@ class Dispatch(Face):
         Raises: InvocationFailed, InvocationKilled, InvocationTimeout by how it ended; TimeoutError
             when the wait ran out, which leaves the invocation alone; NotFound, Expired.
         """
+        if timeout is None:  # as `verbs.result`, for most jobs wait for one
+            connection, id = self.connection(), verbs.known(inv)
+            answer = connection.call_blocking(Wait(connection.number(), id), id=id)
+            return value_of(answer, () if type is None else (type,))
         timeout = verbs.waiting(timeout)
         if timeout is not None and timeout <= 0 and not self.get(inv).state.terminal:
             raise TimeoutError(verbs.RUNS_STILL)
-        return self.run(verbs.result(inv, type), timeout if timeout is None or timeout > 0 else None)
+        return self.run(verbs.result(inv, type), timeout if timeout is not None and timeout > 0 else None)
 
     def get(self, inv: str) -> Invocation:
         """The record of an invocation as it is now, with every attempt. Raises NotFound."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +14,7 @@ from .checks import finite
 from .choices import Loop, Sync
 from .connection import Connection
 from .host import Host, HostOptions
-from .submitting import ManyResults, Submitter
+from .submitting import ManyResults, read
 from .udf import UDF
 
 
@@ -38,8 +37,8 @@ class Face:
         payload_limit: int,
         connect_timeout: float,
     ) -> None:
-        self.address = resolve(address)
-        self.namespace = namespace_of(namespace)
+        self.address: str = resolve(address)
+        self.namespace: str = namespace_of(namespace)
         if backend not in ("asyncio", "trio"):
             raise ValueError(f"backend={backend!r}: asyncio or trio")
         if storage is not None:
@@ -54,7 +53,6 @@ class Face:
             sync=sync, retention=retention, memory_limit=memory_limit, payload_limit=payload_limit
         )
         self._closed = False
-        self._submitter: Submitter | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -69,18 +67,6 @@ class Face:
         """The connection to it."""
         raise NotImplementedError
 
-    def submitter(self) -> Submitter:
-        """What builds this face's submits."""
-        host = self.host()
-        if self._submitter is None:
-            self._submitter = Submitter(
-                durable=host.durable,
-                known=host.known,
-                wall=time.time,
-                payload_limit=host.options.payload_limit,
-            )
-        return self._submitter
-
     def packed(self, value: Any) -> bytes:
         """A value for a topic. Raises TypeError for what can't travel, PayloadTooLarge."""
         data = pack(value)
@@ -89,40 +75,39 @@ class Face:
 
     def submit_blocking(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, blocking this thread until it is stored."""
-        connection, submitter = self.connection(), self.submitter()
-        connection.refuse_to_block()
-        message = submitter.submit(udf, args, kwargs, connection.number())
-        return submitter.read(message, connection.call_blocking(message))
+        connection = self.connection()
+        message = connection.submitter.submit(udf, args, kwargs, connection.number())
+        return read(message, connection.call_blocking(message))
 
     async def submit_async(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, waiting until it is stored."""
-        connection, submitter = self.connection(), self.submitter()
-        message = submitter.submit(udf, args, kwargs, connection.number())
-        return submitter.read(message, await connection.call(message))
+        connection = self.connection()
+        message = connection.submitter.submit(udf, args, kwargs, connection.number())
+        return read(message, await connection.call(message))
 
     def submit_many_blocking(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
         """Submit many, blocking this thread."""
-        connection, submitter = self.connection(), self.submitter()
+        connection = self.connection()
         connection.refuse_to_block()
         many = ManyResults(connection.number())
-        for part in many.parts(submitter, udf, items):
+        for part in many.parts(connection.submitter, udf, items):
             try:
                 answer = connection.call_blocking(many.message(part))
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:
-                many.take(submitter, part, answer.results)
+                many.take(part, answer.results)
         return many.done()
 
     async def submit_many_async(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
         """Submit many, waiting for each part."""
-        connection, submitter = self.connection(), self.submitter()
+        connection = self.connection()
         many = ManyResults(connection.number())
-        for part in many.parts(submitter, udf, items):
+        for part in many.parts(connection.submitter, udf, items):
             try:
                 answer = await connection.call(many.message(part))
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:
-                many.take(submitter, part, answer.results)
+                many.take(part, answer.results)
         return many.done()

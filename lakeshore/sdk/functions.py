@@ -9,8 +9,6 @@ import sys
 import threading
 from typing import Any
 
-import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
-
 from lakeshore.core.ids import text_of
 from lakeshore.core.plane import new_id
 from lakeshore.core.rows import FunctionRow
@@ -66,6 +64,8 @@ def pickled(udf: Any) -> FunctionRow:
 
     Raises: TypeError where it holds what can't be pickled.
     """
+    import cloudpickle  # pyright: ignore[reportMissingTypeStubs]  # which few programs need
+
     try:
         data: bytes = cloudpickle.dumps(udf)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
@@ -22,6 +23,7 @@ from lakeshore.transports.memory import memory_pair, thread_pair
 
 from .address import MEMORY
 from .connection import Connection
+from .submitting import Submitter
 from .udf import UDF
 
 log = logging.getLogger("lakeshore")
@@ -140,6 +142,12 @@ class Host:
         self.closed = False  # takes no new users, and ends or has ended
         self.owner: ThreadHost | None = None  # the thread it lives on, where that is its own
         self.connections: WeakSet[Connection] = WeakSet()
+        self._submitter = Submitter(
+            durable=self.durable,
+            known=self.known,
+            wall=time.time,
+            payload_limit=options.payload_limit,
+        )
         self.backend: Backend
         self.plane: Plane
         self.thread = 0
@@ -210,7 +218,7 @@ class Host:
 
     def connect(self, namespace: str) -> Connection:
         """A program's connection. On the plane's loop."""
-        connection = Connection(self.plane.connect(namespace), self.backend)
+        connection = Connection(self.plane.connect(namespace), self.backend, self._submitter)
         self.connections.add(connection)
         return connection
 

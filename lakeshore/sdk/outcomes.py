@@ -10,17 +10,21 @@ from lakeshore.core.messages import Outcome
 from lakeshore.core.states import State
 from lakeshore.core.values import unpack
 
+_SUCCEEDED = State.SUCCEEDED  # looked up once: it is compared at every result
+
 
 def value_of(outcome: Outcome, types: tuple[Any, ...] = ()) -> Any:
     """The result, or raise what the invocation ended with."""
-    raise_unless_succeeded(outcome)
+    state = outcome.state
+    if state is not _SUCCEEDED and state != _SUCCEEDED:
+        raise exception_of(outcome)
     assert outcome.result is not None
     return unpack(outcome.result, types=types)
 
 
 def raise_unless_succeeded(outcome: Outcome) -> None:
     """Raise InvocationFailed, InvocationKilled or InvocationTimeout."""
-    if outcome.state != State.SUCCEEDED:
+    if outcome.state != _SUCCEEDED:
         raise exception_of(outcome)
 
 

@@ -130,7 +130,6 @@ def invocation_of(row: InvocationRow, queue: str) -> Invocation:
     """A stored row as its record."""
     record, call = row.record, row.call
     last = record.attempts[-1] if record.attempts else None
-    error = record.error
     return Invocation(
         id=text_of(row.id),
         queue=queue,
@@ -145,7 +144,7 @@ def invocation_of(row: InvocationRow, queue: str) -> Invocation:
         submitted_at=_at(record.submitted_at),
         started_at=moment(last.started_at if last is not None else None),
         ended_at=moment(record.ended_at),
-        error=f"{error.type}: {error.message}" if error is not None else None,
+        error=record.error.headline if record.error is not None else None,
         reason=record.reason,
         parent=text_of(call.parent) if call.parent is not None else None,
         retry_of=text_of(call.retry_of) if call.retry_of is not None else None,

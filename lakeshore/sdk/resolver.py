@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import logging
+import pickle
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
-import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
-
+from lakeshore.core.bodies import PICKLES
 from lakeshore.core.messages import Grant
 from lakeshore.core.rows import Function
 from lakeshore.core.worker import Unresolved
@@ -18,7 +19,8 @@ from .udf import UDF
 
 log = logging.getLogger("lakeshore")
 
-_unpickled: dict[bytes, Any] = {}  # by content hash: the same for every worker of the process
+# by content hash: the same for every worker of the process, for as long as one of them keeps it
+_unpickled: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
 
 
 class Resolver:
@@ -31,30 +33,37 @@ class Resolver:
 
     def __init__(self, known: Mapping[str, UDF[..., Any]], *, allow_pickle: bool) -> None:
         self._known, self._allow_pickle = known, allow_pickle
-        self._found: dict[tuple[str, bytes], Any] = {}
+        self._found: dict[str, Any] = {}  # by reference
+        self._kept: dict[bytes, Any] = {}  # by content hash, used last at the end: a pickle, then its body
         self._warned: set[str] = set()
 
     def __call__(self, grant: Grant) -> Any:
         """The body, or raise `Unresolved`."""
         function = grant.call.options.function
+        if function.value:
+            self._keep(function.value, grant.function)
         body = self._known.get(function.local)
         if body is not None:
             return body
-        key = (function.ref, function.value)
-        body = self._found.get(key)
-        if body is None:
-            body = self._found[key] = self._find(function, grant.function)
-        return body
-
-    def _find(self, function: Function, data: bytes | None) -> Any:
         if function.ref:
-            return self._imported(function)
+            body = self._found.get(function.ref)
+            if body is None:
+                body = self._found[function.ref] = self._imported(function)
+            return body
         if not function.value:
             raise Unresolved(
                 f"{function.name} lived only in the process that submitted it: define it at the top of a "
                 "module that workers can import"
             )
-        return self._unpickle(function, data)
+        return self._unpickle(function)
+
+    def _keep(self, hash: bytes, data: bytes | None) -> None:
+        """A pickle comes along once, and may be needed only later; the head knows how many are kept."""
+        kept = self._kept.pop(hash, None) or data
+        if kept is not None:
+            self._kept[hash] = kept
+            if len(self._kept) > 2 * PICKLES:
+                del self._kept[next(iter(self._kept))]
 
     def _imported(self, function: Function) -> Any:
         module, _, qualname = function.ref.partition(":")
@@ -74,17 +83,21 @@ class Resolver:
             )
         return found  # pyright: ignore[reportUnknownVariableType]
 
-    def _unpickle(self, function: Function, data: bytes | None) -> Any:
+    def _unpickle(self, function: Function) -> Any:
         if not self._allow_pickle:
             raise Unresolved(f"{function.name} comes as a pickle, and this worker takes none (allow_pickle)")
+        kept = self._kept.get(function.value)
+        if not isinstance(kept, bytes | None):
+            return kept
         body = _unpickled.get(function.value)
         if body is None:
-            if data is None:
+            if kept is None:
                 raise Unresolved(f"the pickle of {function.name} is not in the store any more")
             try:
-                body = _unpickled[function.value] = cloudpickle.loads(data)
+                body = _unpickled[function.value] = pickle.loads(kept)
             except BaseException as error:
                 raise Unresolved(
                     f"{function.name} can't be unpickled here ({type(error).__name__}: {error})"
                 ) from error
+        self._kept[function.value] = body
         return body

@@ -62,4 +62,4 @@ class Run:
         return CURRENT.get() is not None
 
 
-run = Run()
+run: Run = Run()

@@ -41,7 +41,12 @@ def scope(prefix: str, *, root: str | os.PathLike[str] | None = None) -> Generat
 
 def current_prefix() -> str:
     """The prefix in force here: the innermost scope's, else that of the body this runs in."""
-    scoped, running = _PREFIX.get(), CURRENT.get()
+    return prefix_in(CURRENT.get())
+
+
+def prefix_in(running: Running | None) -> str:
+    """The same, inside the body that runs here, if any."""
+    scoped = _PREFIX.get()
     if scoped is not None and scoped[2] is running:
         return scoped[0]
     return running.prefix if running is not None else ""

@@ -112,7 +112,7 @@ class _Reading:
     ) -> None:
         if not isinstance(since, int) or isinstance(since, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"since={since!r}: a cursor is a frame's number, 0 for the first")
-        self.cursor = max(since, 0)
+        self.cursor: int = max(since, 0)
         self._connection = connection
         self._types = types
         self._source = _Source(connection, target, self.cursor)
@@ -159,6 +159,8 @@ class Stream(_Reading, Generic[T]):
 
     `cursor` is the `since` that goes on after the last frame given. Usable in `with`.
     """
+
+    cursor: int
 
     def __iter__(self) -> Iterator[Frame[T]]:
         return self
@@ -236,6 +238,8 @@ class AsyncStream(_Reading, Generic[T]):
 
     `cursor` is the `since` that goes on after the last frame given. Usable in `async with`.
     """
+
+    cursor: int
 
     def __aiter__(self) -> AsyncIterator[Frame[T]]:
         return self

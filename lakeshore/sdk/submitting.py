@@ -17,11 +17,11 @@ from lakeshore.core.plane import new_id
 from lakeshore.core.rows import Call
 from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
-from lakeshore.core.values import pack, pack_call
+from lakeshore.core.values import NO_ARGUMENTS, pack, pack_call
 
 from .checks import LONGEST, finite, flag, sound
 from .connection import error_of
-from .scope import current_prefix
+from .scope import prefix_in
 from .udf import UDF
 
 log = logging.getLogger("lakeshore")
@@ -64,14 +64,16 @@ class Submitter:
                 kwargs = dict(kwargs)
                 key, strict, priority, delay, deadline, timeout = self._take_options(udf, kwargs)
                 break
-        udf.bind(args, kwargs)
-        packed = pack_call(args, kwargs)
+        packed = NO_ARGUMENTS
+        if args or kwargs or udf.takes_some:
+            udf.bind(args, kwargs)
+            packed = pack_call(args, kwargs)
         if len(packed) > self._limit:
             check_size(packed, self._limit, f"the arguments of {udf.name}")
-        options = udf.options(timeout, durable=self._durable)
-        local = udf.local_name
-        if local not in self._known:
-            self._known[local] = udf
+        options = udf.options(timeout, self._durable)
+        if udf.known_in is not self._known:
+            self._known[udf.local_name] = udf  # before it is noted: other threads submit it too
+            udf.known_in = self._known
         # each time: the store forgets a pickle with the last invocation of it, and keeps one of many
         function = udf.stored() if options.function.value else None
         digest = b""
@@ -79,25 +81,20 @@ class Submitter:
             digest = _digest(udf.name, *udf.bound(args, kwargs))  # f(1) and f(x=1) are the same call
         running = CURRENT.get()
         parent = running.id if running is not None else None
-        call = Call(options, packed, current_prefix(), key, parent)
         return Submit(
             req,
             new_id(),
             udf.queue or DEFAULT,
-            call,
+            Call(options, packed, prefix_in(running), key, parent),
             priority,
             digest,
             strict,
             delay,
             deadline,
-            function=function,
+            False,
+            False,
+            function,
         )
-
-    def read(self, message: Submit, answer: Accepted) -> str:
-        """The id that an answer gives."""
-        if answer.known and not answer.same:
-            log.warning(_HELD, message.call.key, text_of(answer.id), _NOTHING_NEW)
-        return text_of(answer.id)
 
     def _take_options(self, udf: UDF[..., Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         given = {name: kwargs.pop(name) for name in list(kwargs) if name in _OPTIONS}
@@ -148,6 +145,13 @@ class Submitter:
         if seconds > LONGEST:
             raise ValueError(f"{name}={when!r}: choose a time within {LONGEST:g} seconds")
         return seconds
+
+
+def read(message: Submit, answer: Accepted) -> str:
+    """The id that an answer to a submit gives."""
+    if answer.known and not answer.same:
+        log.warning(_HELD, message.call.key, text_of(answer.id), _NOTHING_NEW)
+    return text_of(answer.id)
 
 
 def _digest(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -220,9 +224,7 @@ class ManyResults:
         """The request that submits a part."""
         return SubmitMany(self._req, tuple(message for _, message in part))
 
-    def take(
-        self, submitter: Submitter, part: list[tuple[int, Submit]], results: tuple[Accepted | Refusal, ...]
-    ) -> None:
+    def take(self, part: list[tuple[int, Submit]], results: tuple[Accepted | Refusal, ...]) -> None:
         """Note the answers to a part."""
         held = [
             (message, result)
@@ -230,7 +232,7 @@ class ManyResults:
             if isinstance(result, Accepted) and result.known and not result.same
         ]
         if len(held) == 1:
-            submitter.read(*held[0])  # which says so
+            read(*held[0])  # which says so
         elif held:
             (message, first), count = held[0], len(held)
             what = f"so it is with {count} of these {len(part)}, whose holders' ids were returned"

@@ -14,7 +14,7 @@ from lakeshore.core.bodies import KINDS
 from lakeshore.core.rows import Function, FunctionRow, Options
 from lakeshore.core.settings import check_name
 
-from . import functions
+from . import forks, functions
 from .checks import finite, sound
 from .choices import By
 
@@ -54,17 +54,17 @@ class UDF(Generic[P, R]):
         by: By = "auto",
         runner: str | None = None,
     ) -> None:
-        self.kind = body_kind(fn)
+        self.kind: str = body_kind(fn)
         self.fn = fn
-        self.queue = check_name(queue) if queue is not None else None
-        self.timeout = _seconds("timeout", timeout)
-        self.retries = _count("retries", retries)
-        self.retry_delay = _positive("retry_delay", retry_delay)
-        self.retry_cap = _positive("retry_cap", retry_cap)
+        self.queue: str | None = check_name(queue) if queue is not None else None
+        self.timeout: float | None = _seconds("timeout", timeout)
+        self.retries: int = _count("retries", retries)
+        self.retry_delay: float = _positive("retry_delay", retry_delay)
+        self.retry_cap: float = _positive("retry_cap", retry_cap)
         if self.retry_cap < self.retry_delay:
             raise ValueError(f"retry_cap={retry_cap} is below retry_delay={retry_delay}: raise the cap")
-        self.retry_on = _retry_on(retry_on)
-        self.priority = finite("priority", priority)
+        self.retry_on: RetryOn = _retry_on(retry_on)
+        self.priority: float = finite("priority", priority)
         if by not in ("auto", "ref", "value"):
             raise ValueError(f"by={by!r}: a body travels by auto, ref or value")
         if runner not in (None, "inline"):
@@ -72,10 +72,12 @@ class UDF(Generic[P, R]):
         self.by = by
         if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"name={name!r}: a name is a string")
-        self.name = sound("name", name or _display_name(fn))
+        self.name: str = sound("name", name or _display_name(fn))
         self._signature = _signature_of(fn)
         self._simple = _simple_parameters(self._signature, self.name)
-        self._local = functions.local_name()
+        self.takes_some: bool = self._simple is None or bool(self._simple[1])  # can't be called as f()
+        self._local, self._forks = functions.local_name(), forks.count
+        self.known_in: Any = None  # where workers of this process find it, as of its last submit
         self._options: dict[tuple[float | None, bool], Options] = {}
         self._stored: FunctionRow | None = None
         functools.update_wrapper(self, fn, updated=())
@@ -224,17 +226,16 @@ class UDF(Generic[P, R]):
             return isinstance(error, retry_on)
         return bool(retry_on(error))
 
-    def options(self, timeout: float | None, *, durable: bool) -> Options:
+    def options(self, timeout: float | None, durable: bool) -> Options:
         """What a worker needs to know, shared by all calls with this timeout."""
-        key = (timeout, durable)
-        options = self._options.get(key)
-        if options is None or not self._local.startswith(functions.process_mark()):
-            if not self._local.startswith(functions.process_mark()):  # a forked child
-                self._local = functions.local_name()
+        options = self._options.get((timeout, durable))
+        if options is None or self._forks != forks.count:
+            if self._forks != forks.count:
+                self._forks, self._local, self.known_in = forks.count, functions.local_name(), None
                 self._options.clear()
             if len(self._options) >= _KEPT_OPTIONS:  # a timeout of its own at each call
                 self._options.clear()
-            options = self._options[key] = Options(
+            options = self._options[timeout, durable] = Options(
                 self._function(durable), self.kind, timeout, self.retries, self.retry_delay, self.retry_cap
             )
             options.keep(self)
