@@ -1,8 +1,10 @@
 """`AsyncDispatch`: the plane inside the program's own loop, leaving nothing behind."""
 
 import asyncio
+import gc
 import inspect
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -315,3 +317,20 @@ class TestVirtualTime:
 
 async def sleeper() -> None:
     await anyio.sleep_forever()
+
+
+async def test_a_closed_plane_leaves_memory_with_what_was_queued(address: str) -> None:
+    async with dls.AsyncDispatch(address) as q:
+        await q.submit_many(f, [(number,) for number in range(10)])
+        await q.queues.add("blocked", max_depth=1, on_full="block")
+        await q.submit(dls.udf(f.fn, queue="blocked"), 1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(q.submit, dls.udf(f.fn, queue="blocked"), 2)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        plane = weakref.ref(q.host().plane)
+        queue = weakref.ref(q.host().plane.head.space("default").queues["blocked"])
+    del q
+    gc.collect()
+    assert plane() is None
+    assert queue() is None

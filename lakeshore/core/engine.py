@@ -158,13 +158,14 @@ class Engine:
         """End the plane on a bug: nothing that is not stored leaves any more."""
         if self.failure is None:
             self.failure = error
-            self._mail.clear()
-            self._timers.clear()
-            self._held.clear()
-            self._flying_held.clear()
-            self._outgoing.clear()
-            self._retry_at = NEVER
+            self.close()
             self.failed(error)
+
+    def close(self) -> None:
+        """Let go of everything that is on its way."""
+        for waiting in (self._mail, self._timers, self._held, self._flying_held, self._outgoing):
+            waiting.clear()
+        self._retry_at = NEVER
 
     def _pump(self, limit: int) -> None:
         if self.failure is not None:

@@ -59,6 +59,15 @@ class Head:
         """Rebuild the plane from its store's rows, then call `done` (with what went wrong)."""
         Opening(self, done)
 
+    def close(self) -> None:
+        """Let go of every invocation. Rows and messages aren't looked at for cycles by the collector, so
+        a closed plane would stay in memory with them."""
+        self.engine.close()
+        for space in self.spaces.values():
+            for queue in {*space.queues.values(), *space.by_id.values()}:
+                queue.close()
+            space.live.clear()
+
     def adopt(self, loaded: Loaded) -> None:
         """Take the stored queues and topics."""
         self._loaded = loaded

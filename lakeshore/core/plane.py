@@ -90,7 +90,10 @@ class Plane:
         self._hang_up()
         if self._timer is not None:
             self._timer.cancel()
-        await self.store.aclose()
+        try:
+            await self.store.aclose()
+        finally:
+            self.head.close()
 
     def attach(
         self, link: Link, namespace: str, hang_up: Callable[[Refusal], None] = lambda why: None

@@ -126,6 +126,12 @@ class Queue(Actor):
         if message.gone and self.removing:
             self.space.emptied(self)
 
+    def close(self) -> None:
+        """Let go of every entry."""
+        self.backlog = self._backlog()
+        self.running.clear()
+        self._dirty.clear()
+
     def restore(self, stored: LiveRow) -> Entry:
         """Take back a live invocation at open; a running one is returned as it was."""
         entry = entry_of(stored.row)

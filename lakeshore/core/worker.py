@@ -142,9 +142,11 @@ class Worker:
         if self.draining:
             self.link.send(GaveBack(grant.id, grant.attempt, "the worker is draining"))
             return
-        if len(self._jobs) < self._slots and not self._waiting and self._busy_timer is None:
+        if not self._waiting and len(self._jobs) < self._slots:
             self._begin(grant)  # as `_fill` would
             return
+        if not self._waiting:
+            self._moved = True  # what waits now has not waited yet
         self._waiting.append(grant)
         self._fill()
 
@@ -153,15 +155,14 @@ class Worker:
         while waiting and len(self._jobs) < slots:
             self._moved = True
             self._begin(waiting.popleft())
-        if not waiting:
-            if self._busy_timer is not None:
-                self._calm()
-        elif self._busy_timer is None:
+        if waiting and self._busy_timer is None:
             self._moved = False
             self._busy_timer = self._timer(BUSY, self._still_busy)
 
     def _still_busy(self) -> None:
         self._busy_timer = None
+        if not self._waiting:
+            return
         if self._moved:  # slots do come free: only one that has waited all the time is busy
             self._moved = False
             self._busy_timer = self._timer(BUSY, self._still_busy)
@@ -228,7 +229,7 @@ class Worker:
                 self._report(report, job.grant)
         elif job.why != "stale":
             self.link.send(report)
-        if self._waiting or self._busy_timer is not None:
+        if self._waiting:
             self._fill()
         if not (self._jobs or self._unacked or self._waiting):
             self._idle()

@@ -24,6 +24,7 @@ class FaultyStore:
         refuse: an error for every commit until it is None again (a full disk, say).
         commits: how many batches were stored.
         watch: called with each batch that is stored.
+        stored: called with each batch and what the store said of it, before anybody is told.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -35,6 +36,7 @@ class FaultyStore:
         self.held_reads: deque[tuple[Query, Callable[[Any], None]]] = deque()
         self.commits = 0
         self.watch: Callable[[Batch], None] = lambda batch: None
+        self.stored: Callable[[Batch, Committed], None] = lambda batch, committed: None
 
     @property
     def full(self) -> str:
@@ -102,7 +104,13 @@ class FaultyStore:
     def _store(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
         self.commits += 1
         self.watch(batch)
-        self.inner.commit(batch, done)
+
+        def stored(result: Committed | BaseException) -> None:
+            if isinstance(result, Committed):
+                self.stored(batch, result)
+            done(result)
+
+        self.inner.commit(batch, stored)
 
 
 class FaultyLink:

@@ -85,6 +85,7 @@ class HandPlane:
         seed: where all chance comes from.
         store: one that answers at once; a fresh `MemoryStore` by default. It is wrapped in a
             `FaultyStore`, unless it is one.
+        chance: where chance comes from instead of `seed`.
         options: for `Head` (local, retention, journal_bytes).
 
     Attributes:
@@ -94,14 +95,21 @@ class HandPlane:
         failure: the bug that ended the plane, if one did; it is raised where the plane was driven.
     """
 
-    def __init__(self, *, seed: int = 0, store: Store | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        store: Store | None = None,
+        chance: random.Random | None = None,
+        **options: Any,
+    ) -> None:
         if store is None:
             from lakeshore.store.memory import MemoryStore
 
             store = MemoryStore()
         self.store = store if isinstance(store, FaultyStore) else FaultyStore(store)
         self.clock = HandClock()
-        self.random = random.Random(seed)
+        self.random = chance or random.Random(seed)
         self.new_id = IdMaker(lambda: int(self.clock.wall * 1000), self.random.randbytes)
         self.options = options
         self.links: list[FaultyLink] = []  # the head's ends
@@ -130,14 +138,14 @@ class HandPlane:
 
     def client(self, namespace: str = "default") -> HandClient:
         """A program connected to the plane."""
-        ours, theirs = self._connect(namespace)
+        ours, theirs = self.connect(namespace)
         client = HandClient(self, ours, theirs)
         self.clients.append(client)
         return client
 
     def worker(self, *, namespace: str = "default", **hello: Any) -> HandWorker:
         """A worker connected to the plane; `hello` overrides fields of `Hello`."""
-        ours, theirs = self._connect(namespace)
+        ours, theirs = self.connect(namespace)
         return HandWorker(self, ours, theirs, hello)
 
     def settle(self, limit: int = 100_000) -> None:
@@ -191,7 +199,8 @@ class HandPlane:
         self.clock.wall += to - self.clock.now
         self.clock.now = to
 
-    def _connect(self, namespace: str) -> tuple[FaultyLink, FaultyLink]:
+    def connect(self, namespace: str = "default") -> tuple[FaultyLink, FaultyLink]:
+        """A new link: the far end, and the head's."""
         ours, theirs = faulty_pair()
         peer = self.head.connect(ours, namespace)
         ours.receive, ours.closed = peer.receive, peer.closed

@@ -1,0 +1,302 @@
+"""A plane with clients, workers, links and a store, and the model beside it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from lakeshore.core import messages as m
+from lakeshore.core.bodies import Job
+from lakeshore.core.rows import Batch, Committed
+from lakeshore.store.memory import MemoryStore
+from lakeshore.testing.faults import FaultyLink, FaultyStore
+from lakeshore.testing.hand import HandClient, HandPlane, HandWorker
+
+from .asked import Asked, SimClient
+from .commits import Model
+from .disk import Disk
+from .facts import Broken, Chance
+from .leaving import Leaving
+from .truth import Hand
+
+CLOSED = m.Refusal(0, "PlaneClosed", "the link is gone")
+
+
+class SimStore(FaultyStore):
+    """Remembers what was stored, so that a suffix can be lost, and when it was handed over."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(MemoryStore())
+        self.now = now
+        self.handed: deque[tuple[int, float]] = deque(maxlen=4)
+        self.log: list[tuple[Batch, Committed]] = []
+
+    def commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
+        """Note when a batch was handed over first."""
+        if not self.handed or self.handed[-1][0] != id(batch):
+            self.handed.append((id(batch), self.now()))
+        super().commit(batch, done)
+
+    def lose(self, commits: int) -> None:
+        """Power goes: the newest commits were never there."""
+        del self.log[len(self.log) - commits :]
+        self.inner = MemoryStore()
+        for batch, _ in self.log:
+            self.inner.commit(batch, lambda result: None)
+
+
+class SimWorker(HandWorker):
+    """A worker whose bodies the model watches."""
+
+    sim: World
+
+    def start(self, job: Job) -> None:
+        """A body begins."""
+        self.sim.begins(self, job)
+        super().start(job)
+
+
+class World:
+    """Everything that is simulated.
+
+    Args:
+        seed: what the plane's chance comes from.
+        options: of the plane: `retention`, `journal_bytes`.
+    """
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        self.seed, self.chance = seed, Chance()
+        self.chance.belongs_to(seed, 0)
+        self.store = SimStore(lambda: 0.0)
+        self.plane = HandPlane(store=self.store, chance=self.chance, **options)
+        clock = self.plane.clock
+        self.store.now = lambda: clock.now
+        self.model = Model(lambda: clock.now, lambda: clock.wall, options["retention"])
+        self.leaving = Leaving(self.model)
+        self.store.stored = self._stored
+        self.stalled = False
+        self.clients: list[SimClient] = []
+        self.ghosts: list[tuple[SimClient, FaultyLink]] = []
+        self.workers: list[SimWorker] = []
+        self.links: list[FaultyLink] = []  # every end that may be slow
+        self.reports: deque[Any] = deque(maxlen=30)
+        self.unanswered: deque[m.Submit] = deque(maxlen=10)  # submits of clients that are gone
+        self.streams: list[Asked] = []
+        self.ids: list[bytes] = []
+        self.settle()
+
+    # the store
+
+    def _stored(self, batch: Batch, committed: Committed) -> None:
+        model, handed = self.model, self.store.handed
+        times = [when for what, when in handed if what == id(batch)]
+        model.flushed_before, model.flushed = model.flushed, times[-1] if times else model.now()
+        model.storing(batch, committed)
+        self.store.log.append((batch, committed))
+
+    # links
+
+    def client(self, number: int) -> SimClient:
+        """One of the programs, connected when it is first used."""
+        while len(self.clients) <= number:
+            far, near = self.plane.connect()
+            hand = HandClient(self.plane, far, near)
+            self.plane.clients.append(hand)
+            client = SimClient(len(self.clients), hand)
+            self._listen(client, far, near)
+            self.clients.append(client)
+        return self.clients[number]
+
+    def _listen(self, client: SimClient, far: FaultyLink, near: FaultyLink) -> None:
+        hear, arrive = near.receive, far.receive
+        near.watch = lambda message: self.leaving.to_client(client, message)
+
+        def heard(message: Any) -> None:
+            self.model.heard(message, None)
+            hear(message)
+
+        def arrived(message: Any) -> None:
+            asked = client.asked.get(message.req)
+            if asked is not None and isinstance(message, m.Chunk) and not client.gone:
+                if asked.seen < message.seq:
+                    raise Broken("no frame is missed or doubled", f"{asked.seen} was next")
+                asked.seen = message.seq + message.count
+            arrive(message)
+
+        near.receive, far.receive = heard, arrived
+        self.links += [far, near]
+
+    def hire(self, **hello: Any) -> SimWorker:
+        """A worker, connected."""
+        far, near = self.plane.connect()
+        id = self.plane.new_id()
+        fields: dict[str, Any] = {
+            "worker": id,
+            "name": "hand",
+            "host": "here",
+            "pid": 1,
+            "queues": (),
+            "slots": 1,
+        } | hello
+        unknown: set[str] = set(fields.pop("unknown", ()))
+        fields["follow_all"] = not fields["queues"] if "follow_all" not in fields else fields["follow_all"]
+        hand = Hand(m.Hello(**fields), unknown)
+        self.model.hands[id] = hand
+        near.watch = lambda message: self.leaving.to_worker(hand, message)
+        hear = near.receive
+
+        def heard(message: Any) -> None:
+            self.model.heard(message, hand)
+            if isinstance(message, m.Ended | m.Frames | m.GaveBack):
+                self.reports.append(message)
+            hear(message)
+
+        near.receive = heard
+        worker = SimWorker(self.plane, far, near, {**fields, "unknown": unknown})
+        worker.sim = self
+        self.workers.append(worker)
+        self.links += [far, near]
+        return worker
+
+    def holds(self, worker: SimWorker) -> set[tuple[bytes, int]]:
+        """What a worker was granted and has not let go of."""
+        return self.model.hands[worker.worker.hello.worker].holds
+
+    def begins(self, worker: SimWorker, job: Job) -> None:
+        """A body begins."""
+        model, id = self.model, worker.worker.hello.worker
+        if model.granted.get((job.id, job.attempt)) != id:
+            raise Broken("a body needs a grant")
+        for attempt in range(1, job.attempt):
+            other = model.ran.get((job.id, attempt))
+            ended = model.ended.get((job.id, attempt))
+            failed = ended is not None and ended[1].move == "fail"
+            if other is None or failed or (job.id, attempt) in model.gave_back:
+                continue
+            if not (model.hands[other].lost or model.hands[other].left):
+                raise Broken("a body runs again only for a reason", f"attempt {attempt} and {job.attempt}")
+        model.ran[job.id, job.attempt] = id
+        model.began[job.id, job.attempt] = model.now()
+
+    def ended(self, worker: SimWorker, *, lost: bool) -> None:
+        """A worker is no more, and the head hears of it."""
+        hand = self.model.hands[worker.worker.hello.worker]
+        if lost:
+            hand.lost = True
+        self.workers.remove(worker)
+        self._forget(worker.link, worker.head_link)
+        if lost:
+            worker.link.cut()
+        else:
+            worker.link.close()
+
+    def _forget(self, *links: FaultyLink) -> None:
+        self.links = [link for link in self.links if link not in links]
+
+    def cut(self, client: SimClient, *, noticed: bool) -> None:
+        """A program ends, or its link breaks; `noticed`: the head sees it at once."""
+        self._abandon(client)
+        client.gone = True
+        hand = client.hand
+        if hand in self.plane.clients:
+            self.plane.clients.remove(hand)
+        self.clients.remove(client)
+        hand.link.receive = lambda message: None
+        hand.client.closed(CLOSED)
+        self._forget(hand.link, hand.head_link)
+        if noticed:
+            hand.link.cut()
+        else:
+            hand.link.hold = True
+            self.ghosts.append((client, hand.link))
+
+    def _abandon(self, client: SimClient) -> None:
+        for asked in client.asked.values():
+            if asked.state in ("open", "blocked", "turn"):
+                if asked.kind == "submit":
+                    self.unanswered.append(asked.message)
+                if asked in self.leaving.waiting:
+                    self.leaving.waiting.remove(asked)
+                asked.state = "gone"
+
+    # the head
+
+    def crash(self) -> None:
+        """The head's process is killed and comes back; everything beside the store is gone."""
+        model = self.model
+        for client in self.clients:
+            self._abandon(client)
+        for hand in model.hands.values():
+            hand.lost = True
+        model.reopened = True
+        self.leaving.waiting.clear()
+        self.leaving.trouble = False
+        self.store.hold = self.store.hold_reads = False
+        self.store.failures.clear()
+        self.store.refuse = None
+        self.store.handed.clear()
+        self.stalled = False
+        self.clients.clear()
+        self.ghosts.clear()
+        self.workers.clear()
+        self.links.clear()
+        self.plane.crash()
+        self.settle()
+
+    def power_cut(self, commits: int) -> None:
+        """The machine's power goes: under sync=normal the newest commits go with it."""
+        self.store.drop()
+        self.store.lose(min(commits, len(self.store.log) - 1))
+        disk = Disk()
+        for batch, committed in self.store.log:
+            disk.apply(batch, committed)
+        self.model.forget(disk)
+        self.leaving.told = {id: told for id, told in self.leaving.told.items() if _still(disk, id, told)}
+        self.leaving.acknowledged &= disk.rows.keys()
+        self.streams = [s for s in self.streams if s.id in disk.rows and s.seen <= disk.frames[s.id].next]
+        self.crash()
+
+    def settle(self) -> None:
+        """Let happen what needs no time, unless the plane is stalled."""
+        if not self.stalled:
+            self.plane.settle()
+            while self._let_go():
+                self.plane.settle()
+
+    def _let_go(self) -> bool:
+        """Workers that were told that nothing is left end, as do those that drained; whether one did."""
+        moved = False
+        for worker in list(self.workers):
+            core = worker.worker
+            if worker.quiet and not core.draining:
+                moved = True
+                core.drain()
+            if core.draining and not core.held:
+                moved = True
+                core.leave()
+                self.ended(worker, lost=False)
+        return moved
+
+    def forget(self) -> None:
+        """Let go of everything: messages aren't looked at for cycles, so garbage may hang on one."""
+        for part in (self.plane.engine, *self.plane.head.spaces.values(), self.plane, self.store, self):
+            vars(part).clear()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is held back anywhere, so that all that should have happened has."""
+        store, engine = self.store, self.plane.engine
+        return (
+            not self.stalled
+            and not (store.hold or store.held or store.hold_reads or store.held_reads)
+            and engine.store_error is None
+            and engine.idle
+            and not self.ghosts
+            and not any(link.hold for link in self.links)
+        )
+
+
+def _still(disk: Disk, id: bytes, told: tuple[str, int]) -> bool:
+    row = disk.rows.get(id)
+    return row is not None and (row.state, row.record.attempt) == told
