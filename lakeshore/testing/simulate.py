@@ -21,7 +21,7 @@ from .simulation.profiles import PROFILES
 from .simulation.shrink import failure, kind, shrink
 
 _LAST = 12  # steps shown before the one that failed
-_COLLECT = 10  # seeds between collections of garbage: planes are cyclic, and short-lived
+_COLLECT = 50  # seeds between collections of garbage: planes are cyclic, and short-lived
 
 
 def main(arguments: list[str] | None = None) -> int:
