@@ -144,8 +144,10 @@ class MemoryStore:
             space.rows[id] = row
             space.changed.setdefault(id, old)
             record = row.record
-            if record.result or record.error or len(record.attempts) > 1 or old.record.error:
+            if record.error or len(record.attempts) > 1 or old.record.error:
                 self.used += _size(row) - _size(old)
+            elif record.result:
+                self.used += len(record.result) - len(old.record.result or b"")
             if len(space.changed) > BACKLOG:
                 space.fold()
 
