@@ -705,3 +705,40 @@ def test_a_full_memory_store_refuses_and_keeps_what_it_has() -> None:
     assert answers[-1].kind == "QueueFull"
     assert "memory limit" in answers[-1].message
     assert {client.state(answer.id) for answer in accepted} == {"queued"}
+
+
+@pytest.mark.parametrize("count", [5, 2500])
+@pytest.mark.parametrize("many", [False, True])
+def test_who_waits_with_a_key_is_answered_once_another_has_it(count: int, many: bool) -> None:
+    plane = HandPlane()
+    admin = plane.client()
+    admin.answer(admin.ask(m.AddQueue, "q", declare({"max_depth": 1, "on_full": "block"})))
+    admin.submit(queue="q")
+    clients = [plane.client() for _ in range(count if not many else 3)]
+    if many:
+        asked = [client.submit_many(1, queue="q", keys=["k"], digest=b"d")[1] for client in clients]
+    else:
+        asked = [client.start(queue="q", key="k", digest=b"d")[1] for client in clients]
+    plane.settle()
+    other = admin.start(queue="q")[1]
+    worker = plane.worker(queues=("q",))  # it takes the first: a place comes free, for one of them
+    answers = [client.answer(req) for client, req in zip(clients, asked, strict=True)]
+    ids = {getattr(answer, "results", (answer,))[0].id for answer in answers}
+    assert len(ids) == 1
+    assert admin.answer(other) is None  # there is no room
+    intake = plane.head.spaces["default"].queues["q"].intake
+    assert (len(intake._tickets), intake._same, intake._joining) == (1, {}, [])
+    worker.finish(worker.started[0])
+    assert admin.answer(other) is not None
+
+
+def test_a_key_that_is_withdrawn_leaves_nothing() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    client.answer(client.ask(m.AddQueue, "q", declare({"max_depth": 1, "on_full": "block"})))
+    client.submit(queue="q")
+    for _ in range(3):
+        client.client.drop(client.start(queue="q", key="k")[1])
+    plane.settle()
+    intake = plane.head.spaces["default"].queues["q"].intake
+    assert (intake._tickets, intake._numbers, intake._same) == ({}, {}, {})

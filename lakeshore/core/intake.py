@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from .admission import Reason, TokenBucket, verdict
@@ -42,10 +43,11 @@ class Many:
 class Ticket:
     """A submitter who waits for room for `size` bytes of arguments."""
 
-    __slots__ = ("peer", "priority", "req", "size")
+    __slots__ = ("key", "peer", "priority", "req", "size")
 
-    def __init__(self, peer: Peer, req: int, priority: float, size: int) -> None:
-        self.peer, self.req, self.priority, self.size = peer, req, priority, size
+    def __init__(self, peer: Peer, message: Submit) -> None:
+        self.peer, self.req, self.key = peer, message.req, message.call.key
+        self.priority, self.size = message.priority, len(message.call.args or b"")
 
 
 def refusal(req: int, error: Refused) -> Refusal:
@@ -65,6 +67,8 @@ class Intake:
         self._former: dict[str, tuple[bytes, bytes]] = {}  # of `_undecided` keys that left memory meanwhile
         self._tickets: dict[int, Ticket] = {}
         self._numbers: dict[tuple[int, int], int] = {}  # of tickets, by peer and request
+        self._same: dict[str, dict[int, None]] = {}  # numbers of the tickets of a key
+        self._joining: list[str] = []  # keys that are held now, some of whose tickets are still here
         self._waiting: Order
         self._count = 0
         self._reserved: dict[tuple[int, int], tuple[float, int]] = {}  # until when, for how many bytes
@@ -123,9 +127,9 @@ class Intake:
 
     def drop(self, message: Drop, peer: Outlet) -> None:
         """A submitter has stopped waiting for room."""
-        number = self._numbers.pop((id(peer), message.req), None)
+        number = self._numbers.get((id(peer), message.req))
         if number is not None:
-            self._waiting.discard(number, self._tickets.pop(number).priority)
+            self._waiting.discard(number, self._take(number).priority)
             self.let_in()  # it may have stood in the way of smaller ones
         elif self._free((id(peer), message.req)):
             self.let_in()
@@ -133,14 +137,12 @@ class Intake:
     def let_in(self) -> None:
         """Give turns to those who wait, as far as there is room."""
         for _ in range(_STEP):
-            if not self._tickets:
-                return
-            if self.queue.state not in ADMITS or self.queue.removing:
-                self._turn_away()
-                continue
             number = self._waiting.pop()
             if number is None:
                 return
+            if self.queue.state not in ADMITS or self.queue.removing:
+                self._turn_away(number)
+                continue
             ticket = self._tickets[number]
             why = self._verdict(ticket.size, None)
             if not why and self._bucket is not None and not self._bucket.take(self.engine.now):
@@ -150,7 +152,7 @@ class Intake:
                 self._waiting.push(number, ticket.priority)  # in its old place
                 return
             key = (id(ticket.peer), ticket.req)
-            del self._tickets[number], self._numbers[key]
+            self._take(number)
             if why:
                 self.engine.emit(ticket.peer, refusal(ticket.req, self._full(why, ticket.size)))
                 continue
@@ -180,6 +182,9 @@ class Intake:
     def go_on(self, message: LetIn, sender: object) -> None:
         """A turn was not enough for all who wait."""
         self._going_on = False
+        joining, self._joining = self._joining, []
+        for key in joining:
+            self.join(key)
         self.tick()
 
     def _go_on_later(self) -> None:
@@ -323,9 +328,7 @@ class Intake:
             )
         if why := self.engine.refusing():
             return StoreFailed(f"not accepted: {why}; try again later")
-        if why := self.engine.store.full:
-            return QueueFull(f"not accepted: {why}", retry_after=None)
-        return None
+        return QueueFull(f"not accepted: {engine.store.full}", retry_after=None)
 
     def _verdict(self, size: int, bucket: TokenBucket | None) -> Reason:
         queue = self.queue
@@ -365,13 +368,35 @@ class Intake:
         if message.req not in peer.open:
             return False
         self._count += 1
-        size = len(message.call.args or b"")
-        self._tickets[self._count] = Ticket(peer, message.req, message.priority, size)
+        self._tickets[self._count] = Ticket(peer, message)
         self._numbers[_key(peer, message)] = self._count
+        if message.call.key:
+            self._same.setdefault(message.call.key, {})[self._count] = None
         self._waiting.push(self._count, message.priority)
         if self._bucket is not None:
             self.queue.call_at(self.engine.now + self._bucket.wait(self.engine.now))
         return True
+
+    def _take(self, number: int) -> Ticket:
+        """A ticket that waits no more."""
+        ticket = self._tickets.pop(number)
+        del self._numbers[id(ticket.peer), ticket.req]
+        if ticket.key:
+            same = self._same[ticket.key]
+            del same[number]
+            if not same:
+                del self._same[ticket.key]
+        return ticket
+
+    def join(self, key: str) -> None:
+        """A key is held now: who waited for room with it needs none, and has a turn to be told so."""
+        for number in list(islice(self._same.get(key, ()), _STEP)):
+            ticket = self._take(number)
+            self._waiting.discard(number, ticket.priority)
+            self.engine.emit(ticket.peer, Turn(ticket.req))
+        if key in self._same:
+            self._joining.append(key)
+            self._go_on_later()
 
     def _redeem(self, key: tuple[int, int]) -> bool:
         """Take up a reservation, if it is still there."""
@@ -386,13 +411,9 @@ class Intake:
             self._bucket.give_back()
         return redeemed
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, number: int) -> None:
         """Tell one who waits that nothing is admitted any more."""
-        number = self._waiting.pop()
-        if number is None:
-            return
-        ticket = self._tickets.pop(number)
-        del self._numbers[id(ticket.peer), ticket.req]
+        ticket = self._take(number)
         error = QueueClosed(
             f"queue {self.queue.name!r} is {self.queue.state} now and admits nothing: submit to another"
         )

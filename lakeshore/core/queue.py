@@ -143,7 +143,7 @@ class Queue(Actor):
         if stored.next_seq:
             entry.journal = self.new_journal(entry)
             entry.journal.first_seq, entry.journal.next_seq = stored.first_seq, stored.next_seq
-            entry.journal.committed = entry.journal.base = stored.next_seq
+            entry.journal.committed = stored.next_seq
             entry.journal.attempt = stored.last_attempt
         if entry.state is State.QUEUED:
             if entry.ready is not None:
@@ -194,6 +194,7 @@ class Queue(Actor):
         if call.key:
             self.intake.keys[call.key] = (message.id, message.digest)
             engine.batch.put(KeyRow(self.space.name, self.id, call.key, message.id, message.digest))
+            self.intake.join(call.key)
         if message.function is not None:
             engine.batch.put(message.function)
         self.enqueue(entry)

@@ -105,15 +105,18 @@ class Answers:
             return
         if asked.state != "blocked":
             raise Broken("a turn is given once", f"{asked.message!r}")
-        name = _call(asked).queue
-        queue = self.model.disk.queues.get(self.model.disk.names.get(name, b""))
+        name, key = _call(asked).queue, _call(asked).call.key
+        id = self.model.disk.names.get(name, b"")
+        queue = self.model.disk.queues.get(id)
+        joins = bool(key) and (id, key) in self.model.disk.keys  # it needs no room any more
         by_priority = queue is not None and queue.settings["kind"] == "priority"
 
         def rank(other: Asked) -> tuple[float, int]:
             return (-_call(other).priority if by_priority else 0.0), other.number
 
         for other in self.waiting:
-            if _call(other).queue == name and rank(other) < rank(asked) and other.state == "blocked":
+            before = _call(other).queue == name and rank(other) < rank(asked)
+            if before and other.state == "blocked" and not joins:
                 raise Broken("who waits for room is let in by turns", f"{name}")
         self.waiting.remove(asked)
         asked.state, asked.turned = "turn", self.model.now()
