@@ -44,3 +44,8 @@ def test_a_body_lives_as_long_as_its_invocations() -> None:
         assert q.jobs.prune(older_than=0) == 2
         gc.collect()
         assert body() is None
+
+
+def test_no_loop_runs_here() -> None:
+    with pytest.raises(RuntimeError, match="no event loop runs here: call this from a coroutine"):
+        current_backend()

@@ -403,3 +403,37 @@ def test_a_commit_that_returns_after_the_end_tells_nobody() -> None:
     plane.crash()
     plane.store.hold = False
     assert plane.client().state(id) == "queued"  # stored all the same, and lost with its worker
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_who_waits_for_an_id_that_was_taken_is_told_at_once(hold: bool) -> None:
+    plane = HandPlane()
+    first, other, worker = plane.client(), plane.client(), plane.worker()
+    taken = first.submit()
+    worker.finish(taken)
+    worker.worker.leave()
+    plane.settle()
+    plane.store.hold = hold
+    submitted = first.start(id=taken)[1]
+    if hold:
+        plane.engine.pump()
+    waiting = other.ask(m.Wait, taken)
+    plane.engine.pump()
+    plane.store.release()  # nothing else happens
+    plane.engine.pump()
+    assert [type(answer) for answer in first.answers[submitted]] == [m.Refusal]
+    assert [answer.state for answer in other.answers[waiting]] == ["succeeded"]  # of the one that has the id
+
+
+def test_who_kills_what_was_taken_is_told_at_once() -> None:
+    plane = HandPlane()
+    first, other, worker = plane.client(), plane.client(), plane.worker()
+    taken = first.submit()
+    worker.finish(taken)
+    plane.store.hold = True
+    first.start(id=taken)
+    plane.engine.pump()
+    killed = other.ask(m.Kill, taken, running=True)
+    plane.engine.pump()
+    plane.store.release()  # and nothing else happens
+    assert [type(answer) for answer in other.answers[killed]] == [m.Refusal]

@@ -716,3 +716,28 @@ def test_what_comes_back_past_its_deadline_is_not_begun_again(count: int) -> Non
     assert {client.state(id) for id in ids} == {"timeout"}
     late = client.submit()
     assert second.started == [late]
+
+
+def test_once_does_not_begin_a_retry_past_the_deadline() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    id = client.submit(retries=1, retry_delay=0.0, deadline=5.0)
+    once = plane.worker(quiet=True, limit=1)
+    plane.advance(20.0)
+    once.fail(id, ValueError())
+    assert once.started == [id]
+    assert once.quiet
+    assert client.state(id) == "timeout"
+
+
+def test_what_a_worker_can_do_is_taken_at_once_though_a_turn_only_looks_at_so_many() -> None:
+    plane = HandPlane()
+    client, blind = plane.client(), plane.worker(unknown=["f"], slots=3)
+    client.submit("f")
+    client.answer(client.ask(m.ShiftQueue, "default", "pause"))
+    before = client.submit("g")
+    for _ in range(15):
+        client.submit_many(100, "f")
+    after = client.submit("g")
+    client.answer(client.ask(m.ShiftQueue, "default", "resume"))
+    assert blind.started == [before, after]

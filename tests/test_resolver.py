@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
 import pytest
 
 import lakeshore as dls
@@ -23,21 +24,35 @@ def grant(number: int, *, pickle: bool, local: str = "elsewhere") -> Grant:
     return Grant(b"i" * 16, 1, "default", "default", call, b"", data if pickle else None)
 
 
+class Found(Resolver):
+    """As a worker uses it: it keeps what comes, and resolves what begins."""
+
+    def __call__(self, grant: Grant) -> Any:
+        self.keep(grant)
+        return super().__call__(grant)
+
+
 def test_a_pickle_is_kept_until_it_is_needed() -> None:
     body: Any = dls.udf(lambda x: x)
-    found = Resolver({"here": body}, allow_pickle=True)
+    found = Found({"here": body}, allow_pickle=True)
     assert found(grant(5, pickle=True, local="here")) is body
     assert found(grant(5, pickle=False)).local(1) == 6
 
 
+def test_a_pickle_is_kept_where_its_grant_never_began() -> None:
+    found = Found({}, allow_pickle=True)
+    found.keep(grant(5, pickle=True))
+    assert found(grant(5, pickle=False)).local(1) == 6
+
+
 def test_workers_of_one_process_share_a_body() -> None:
-    one, two = Resolver({}, allow_pickle=True), Resolver({}, allow_pickle=True)
+    one, two = Found({}, allow_pickle=True), Found({}, allow_pickle=True)
     first = one(grant(7, pickle=True))
     assert two(grant(7, pickle=True)) is first is one(grant(7, pickle=False))
 
 
 def test_as_many_are_kept_as_the_head_may_count_on_and_twice_as_many_at_the_most() -> None:
-    found = Resolver({}, allow_pickle=True)
+    found = Found({}, allow_pickle=True)
     for number in range(3 * PICKLES):
         found(grant(number, pickle=True))
         found(grant(0, pickle=False))  # used all the time
@@ -46,3 +61,42 @@ def test_as_many_are_kept_as_the_head_may_count_on_and_twice_as_many_at_the_most
     with pytest.raises(Unresolved, match="not in the store any more"):
         found(grant(1, pickle=False))
     assert len(found._kept) == 2 * PICKLES  # pyright: ignore[reportPrivateUsage]
+
+
+def by_reference(module: str, qualname: str, source: str = "") -> Grant:
+    function = Function(qualname, "elsewhere", f"{module}:{qualname}", b"")
+    if source:
+        function = msgspec.structs.replace(function, source=source)
+    return Grant(b"i" * 16, 1, "default", "default", Call(Options(function)), b"", None)
+
+
+@dls.udf
+def known(x: int) -> int:
+    return x
+
+
+def test_a_reference_to_what_is_no_udf_is_not_run() -> None:
+    found = Resolver({}, allow_pickle=True)
+    with pytest.raises(Unresolved, match="os:system is not a @udf here: put the decorator back"):
+        found(by_reference("os", "system"))
+    with pytest.raises(Unresolved, match="can't be imported here"):
+        found(by_reference("no.such.module", "f"))
+
+
+def test_another_source_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    found = Resolver({}, allow_pickle=True)
+    for _ in range(2):
+        assert found(by_reference(__name__, "known", "another")) is known
+    (record,) = caplog.records
+    assert "differs from what its submitter had" in record.getMessage()
+
+
+def test_a_worker_that_takes_no_pickles() -> None:
+    with pytest.raises(Unresolved, match="comes as a pickle, and this worker takes none"):
+        Resolver({}, allow_pickle=False)(grant(3, pickle=True))
+
+
+def test_a_pickle_that_cannot_be_read() -> None:
+    damaged = msgspec.structs.replace(grant(100_003, pickle=True), function=b"no pickle")
+    with pytest.raises(Unresolved, match="f100003 can't be unpickled here"):
+        Resolver({}, allow_pickle=True)(damaged)

@@ -3,11 +3,14 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from lakeshore.core.rows import (
+    Attempt,
     BlobRow,
     Committed,
+    Failure,
     FunctionRow,
     GetInvocation,
     InvocationRow,
@@ -86,4 +89,26 @@ def test_full_says_so_and_what_is_freed_makes_room() -> None:
     for _ in range(3):
         store.commit(batch_of(Prune(NS, b"", 2.0), Trim(NS, id_of(5), 1)), lambda _: None)
     assert store.full == ""
+    assert store.used == 0
+
+
+def test_what_is_counted_is_what_there_is_whatever_a_row_became() -> None:
+    rng = random.Random(7)
+    store = MemoryStore()
+    made = [
+        lambda: {"result": b"r" * rng.randrange(900)},
+        lambda: {"error": Failure("E", "m" * rng.randrange(50), "t" * rng.randrange(50))},
+        lambda: {"attempts": tuple(Attempt(number, W, 0.0) for number in range(rng.randrange(4)))},
+        dict,
+    ]
+    for number in range(1, 40):
+        row = invocation(number)
+        store.commit(batch_of(row), lambda _: None)
+        for _ in range(rng.randrange(6)):
+            record = msgspec.structs.replace(invocation(number).record, **rng.choice(made)())
+            store.commit(batch_of(updates=(msgspec.structs.replace(row, record=record),)), lambda _: None)
+        record = msgspec.structs.replace(row.record, ended_at=1.0)
+        ended = msgspec.structs.replace(row, state=State.FAILED, record=record)
+        store.commit(batch_of(updates=(ended,)), lambda _: None)
+    store.commit(batch_of(Prune(NS, b"", 2.0)), lambda _: None)
     assert store.used == 0

@@ -70,7 +70,6 @@ class Engine:
         self._retry_at = NEVER
         self._retry_wait = _RETRY_FIRST
         self._awake = False
-        self._closing = False
         self.watched = False  # the driver waits for `idle`: wake it after each commit
 
     # what actors call
@@ -253,6 +252,8 @@ class Engine:
         if result.lost:
             held = self._without(held, result.lost)
         self._release(held)
+        if self._outgoing:  # refusals of what was lost
+            self._release(self._outgoing)
         if batch.prunes:
             for prune, pruned in zip(batch.prunes, result.pruned, strict=True):
                 self.pruned(prune, pruned)
@@ -271,8 +272,6 @@ class Engine:
                 error,
             )
         self.store_error = error
-        if self._closing:
-            return
         self._retry_at = self.monotonic() + self._retry_wait
         self._retry_wait = min(self._retry_wait * 2, _RETRY_LAST)
         if not self._awake:

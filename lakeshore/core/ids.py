@@ -104,8 +104,3 @@ def parse(text: str) -> bytes:
 def milliseconds(raw: bytes) -> int:
     """When an id was made, in milliseconds since 1970."""
     return int.from_bytes(raw[:6], "big")
-
-
-def first_at(ms: int) -> bytes:
-    """The smallest id of a millisecond."""
-    return (max(ms, 0) << _RANDOM_BITS).to_bytes(16, "big")

@@ -68,7 +68,6 @@ class Journal:
         "_marks",
         "_measured",
         "attempt",
-        "base",
         "bytes",
         "committed",
         "end",
@@ -100,7 +99,7 @@ class Journal:
     ) -> None:
         self.host, self.namespace, self.owner, self.queue = host, namespace, owner, queue
         self.first_seq, self.next_seq, self.committed = first_seq, next_seq, next_seq
-        self.attempt, self.base = attempt, next_seq
+        self.attempt = attempt
         self.index: int = 0
         self.limit, self.bytes = limit, 0
         self._marks: deque[tuple[int, int]] = deque()  # (end, bytes) of neighbouring chunks
@@ -114,7 +113,7 @@ class Journal:
     def append(self, attempt: int, index: int, count: int, data: bytes) -> bool:
         """Number and store frames `index …` of `attempt`; False for frames that don't come next."""
         if attempt != self.attempt:
-            self.attempt, self.base, self.index = attempt, self.next_seq, 0
+            self.attempt, self.index = attempt, 0
         if index != self.index:
             return False
         row = ChunkRow(self.namespace, self.owner, self.queue, self.next_seq, count, attempt, data)

@@ -47,8 +47,7 @@ class Kills:
     def _kill_running(self, entry: Entry, message: Kill, peer: Outlet) -> None:
         entry.killers = [*(entry.killers or ()), (peer, message.req)]
         member = entry.member
-        if member is None:
-            return
+        assert member is not None
         if not message.running:
             self.engine.tell(member, Reclaim(entry.id, entry.attempt), self.queue)
             return

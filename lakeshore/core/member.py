@@ -292,8 +292,7 @@ class Member(Actor):
     def _on_drain(self, message: Drain, sender: Any) -> None:
         self.seen = self.engine.at
         self.draining = True
-        if self._following is not None:
-            self._following = None
+        self._following = None
         self.engine.touch(self)
 
     def _on_bye(self, message: Bye, sender: Any) -> None:

@@ -149,12 +149,8 @@ class Fifo(_Line):
             return self._line.popleft() if self._line else None
         while True:
             line, back = self._swept or self._line, self._back
-            if line and not (back and back[0] < line[0]):
-                place = line.popleft()
-            elif back:
-                place = heappop(back)
-            else:
-                return None
+            first = line and not (back and back[0] < line[0])
+            place = line.popleft() if first else heappop(back)  # one lives: the last takes the dead along
             if place not in self._dead:
                 if self._dead and not len(self):
                     self._clear()

@@ -18,7 +18,7 @@ from .inquiries import Inquiries
 from .intake import Intake, refusal
 from .journal import Journal, Streams
 from .kills import Kills
-from .messages import Accepted, Ended, Submit
+from .messages import Accepted, Ended, Submit, Wait
 from .notes import Again, Late, Offer, Settle, Unpinned
 from .orders import make_order
 from .reports import Reports
@@ -162,7 +162,9 @@ class Queue(Actor):
             self.backlog.remove(entry)
         elif self.running.pop(entry.id, None) is not None and entry.member is not None:
             self.engine.tell(entry.member, Late(entry.id, None), self)
-        for peer, req in (*(entry.waiters or ()), *(entry.killers or ())):
+        for peer, req in entry.waiters or ():
+            peer.pass_on(Wait(req, entry.id), self.space.archive)
+        for peer, req in entry.killers or ():
             self.engine.send(peer, refusal(req, error))
         self._dirty.pop(entry.id, None)
         self.intake.forget_key(entry.call.key, entry.id, stored=False)

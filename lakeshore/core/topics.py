@@ -101,8 +101,6 @@ class Topics(Actor):
         topic.bytes, topic.closed = row.bytes, row.closed
         topic.journal.ended = row.closed
         topic.marks.extend(row.marks)
-        if not topic.marks and (row.closed or row.next_seq > row.first_seq):
-            topic.mark(self.engine.wall(), self._grain())
 
     def flush(self) -> None:
         for topic in self._dirty.values():

@@ -69,6 +69,7 @@ class Worker:
         hello: how it registers.
         link: to its head.
         resolve: finds a body by what a grant says; raises `Unresolved`.
+        keep: called with each grant as it comes, whether it is ever begun: a pickle comes along once.
         timer, now: the loop's clock.
         quiet: called when the head says that nothing is left to do.
         idle: called whenever nothing is held and nothing unconfirmed.
@@ -89,9 +90,11 @@ class Worker:
         quiet: Callable[[], None] = lambda: None,
         idle: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None] | None = None,
+        keep: Callable[[Grant], object] = lambda grant: None,
         plane: Any = None,
         root: str | None = None,
     ) -> None:
+        self._keep = keep
         self.hello, self.link, self.resolve = hello, link, resolve
         self._timer, self._now, self._limit = timer, now, payload_limit
         self._quiet, self._idle, self._failed = quiet, idle, failed
@@ -139,6 +142,8 @@ class Worker:
     # grants
 
     def _on_grant(self, grant: Grant) -> None:
+        if grant.call.options.function.value:
+            self._keep(grant)
         if self.draining:
             self.link.send(GaveBack(grant.id, grant.attempt, "the worker is draining"))
             return

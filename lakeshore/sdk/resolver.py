@@ -40,8 +40,6 @@ class Resolver:
     def __call__(self, grant: Grant) -> Any:
         """The body, or raise `Unresolved`."""
         function = grant.call.options.function
-        if function.value:
-            self._keep(function.value, grant.function)
         body = self._known.get(function.local)
         if body is not None:
             return body
@@ -55,11 +53,13 @@ class Resolver:
                 f"{function.name} lived only in the process that submitted it: define it at the top of a "
                 "module that workers can import"
             )
-        return self._unpickle(function)
+        return self._unpickle(function, grant.function)
 
-    def _keep(self, hash: bytes, data: bytes | None) -> None:
-        """A pickle comes along once, and may be needed only later; the head knows how many are kept."""
-        kept = self._kept.pop(hash, None) or data
+    def keep(self, grant: Grant) -> None:
+        """A pickle comes along once, and may be needed only later; the head knows how many are kept, and
+        counts as they are sent."""
+        hash = grant.call.options.function.value
+        kept = self._kept.pop(hash, None) or grant.function
         if kept is not None:
             self._kept[hash] = kept
             if len(self._kept) > 2 * PICKLES:
@@ -83,10 +83,10 @@ class Resolver:
             )
         return found  # pyright: ignore[reportUnknownVariableType]
 
-    def _unpickle(self, function: Function) -> Any:
+    def _unpickle(self, function: Function, data: bytes | None) -> Any:
         if not self._allow_pickle:
             raise Unresolved(f"{function.name} comes as a pickle, and this worker takes none (allow_pickle)")
-        kept = self._kept.get(function.value)
+        kept = self._kept.get(function.value) or data
         if not isinstance(kept, bytes | None):
             return kept
         body = _unpickled.get(function.value)

@@ -364,10 +364,12 @@ class _Running:
             options.labels,
             _versions(),
         )
+        resolver = Resolver(host.known, allow_pickle=options.allow_pickle)
         worker = Worker(
             hello,
             link,
-            resolve=Resolver(host.known, allow_pickle=options.allow_pickle),
+            resolve=resolver,
+            keep=resolver.keep,
             timer=backend.later,
             now=backend.now,
             payload_limit=host.options.payload_limit,

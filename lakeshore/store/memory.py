@@ -144,10 +144,11 @@ class MemoryStore:
             space.rows[id] = row
             space.changed.setdefault(id, old)
             record = row.record
-            if record.error or len(record.attempts) > 1 or old.record.error:
+            was = old.record
+            if record.error or was.error or len(record.attempts) > 1 or len(was.attempts) > 1:
                 self.used += _size(row) - _size(old)
-            elif record.result:
-                self.used += len(record.result) - len(old.record.result or b"")
+            elif record.result is not was.result:
+                self.used += len(record.result or b"") - len(was.result or b"")
             if len(space.changed) > BACKLOG:
                 space.fold()
 

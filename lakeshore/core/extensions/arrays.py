@@ -165,8 +165,6 @@ def _read_array(items: list[Any]) -> Any:
         raise ValueError("not an array that travels")
     np = _numpy()
     dtype = _read_dtype(np, form)
-    if dtype.hasobject:
-        raise ValueError("an array of objects")
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError("an array whose shape and bytes disagree")
     if not data:
