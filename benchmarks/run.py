@@ -163,23 +163,36 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parser.add_argument("--repeat", type=int, default=3, help="processes per figure (3)")
+    parser.add_argument("--repeat", type=_count, default=3, help="processes per figure (3)")
     parser.add_argument("--only", type=_names(MEASUREMENTS), help="measurements, with commas")
     parser.add_argument("--peers", type=_names([*ALL, "dask"]), default=[*ALL, "dask"], help="with commas")
     parser.add_argument("--no-peers", dest="peers", action="store_const", const=[], help="only ours")
     parser.add_argument("--quick", action="store_true", help="fewer of everything: a rough look")
     parser.add_argument("--million", action="store_true", help="queue 1,000,000, not 100,000")
-    parser.add_argument("-n", type=int, default=None, help="at most so many of everything of ours")
+    parser.add_argument("-n", type=_count, default=None, help="at most so many of everything of ours")
     parser.add_argument("--json", type=Path, default=None, help="a file to write all figures to")
     parser.add_argument("--venvs", type=Path, default=home / "lakeshore-benchmarks", help="for the peers")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.json and not given.json.parent.is_dir():
+        parser.error(f"--json {given.json}: there is no folder {given.json.parent}")
+    return given
+
+
+def _count(text: str) -> int:
+    """A number of the command line, at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: choose 1 or more")
+    return number
 
 
 def _names(known: Any) -> Any:
     def names(text: str) -> list[str]:
         given = text.split(",")
         if unknown := set(given) - set(known):
-            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(sorted(unknown)) or 'nothing'}: choose from {', '.join(known)}"
+            )
         return given
 
     return names

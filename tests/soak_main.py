@@ -103,14 +103,22 @@ class Errors(logging.Handler):
         self.said.append(f"logged: {record.getMessage()}")
 
 
+def _hours(text: str) -> int:
+    """A number of the command line, at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: choose 1 or more")
+    return number
+
+
 def main() -> int:
     """Parse, run, print what was wrong."""
     parser = argparse.ArgumentParser(description="A day of mixed work in virtual time; nothing may be left.")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument("--store", choices=("memory", "file"), default="memory")
-    parser.add_argument("--hours", type=int, default=24, help="virtual hours")
-    parser.add_argument("--gap", type=float, default=20.0, help="virtual seconds between actions, on average")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hours", type=_hours, default=24, help="virtual hours (24)")
+    parser.add_argument("--gap", type=float, default=20.0, help="virtual seconds between actions (20)")
+    parser.add_argument("--seed", type=int, default=1, help="(1)")
     parser.add_argument("--leak", choices=tuple(LEAKS), help="plant this leak, which must be found")
     options = parser.parse_args()
     warnings.simplefilter("error")
@@ -124,6 +132,10 @@ def main() -> int:
         soak_clock.run(options.backend, soak.run)
     soak.wrong += errors.said
     print(*soak.wrong, sep="\n", file=sys.stderr)
+    if options.leak:
+        print(f"the planted leak {options.leak} was {'found, as above' if soak.wrong else 'NOT found'}")
+    else:
+        print("something was left, or went wrong: see above" if soak.wrong else "nothing was left")
     return 1 if soak.wrong else 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from lakeshore.core import messages as m
 from lakeshore.core.backlog import Backlog
 from lakeshore.core.errors import Retry
+from lakeshore.core.ids import text_of
 from lakeshore.core.member import PICKLES
 from lakeshore.core.rows import Call, Function, FunctionRow, Options
 from lakeshore.core.settings import declare
@@ -741,3 +742,18 @@ def test_what_a_worker_can_do_is_taken_at_once_though_a_turn_only_looks_at_so_ma
     after = client.submit("g")
     client.answer(client.ask(m.ShiftQueue, "default", "resume"))
     assert blind.started == [before, after]
+
+
+def test_losses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    plane = HandPlane()
+    client = plane.client()
+    id = client.submit("deadly")
+    for _ in range(3):
+        worker = plane.worker()
+        plane.settle()
+        worker.link.cut()
+        plane.settle()
+    assert client.state(id) == "failed"
+    said = [record.getMessage() for record in caplog.records if record.name == "lakeshore"]
+    assert [text.split(": ")[1] for text in said] == ["queued again, as its worker was lost"] * 2 + ["failed"]
+    assert all(f"{text_of(id)} (deadly), attempt {n}" in text for n, text in enumerate(said, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ from .states import LIVE, Move, QueueState, State, step
 if TYPE_CHECKING:
     from .member import Member
     from .space import Space
+
+log = logging.getLogger("lakeshore")
 
 MAX_LOSSES = 3
 
@@ -342,8 +345,10 @@ class Queue(Actor):
                     "lakeshore.WorkerLost",
                     f"its worker was lost {entry.losses} times, the last time because {reason}",
                 )
+                log.warning("%s: failed: %s", _named(entry), error.message)
                 self.end(entry, Move.FAIL, "lost", error=error)
                 return
+            log.warning("%s: queued again, as its worker was lost: %s", _named(entry), reason)
         outcome = "lost" if move is Move.LOSE else "returned"
         entry.close_attempt(outcome, reason, self.engine.at)
         entry.ready_at = 0.0
@@ -436,3 +441,7 @@ class Queue(Actor):
         """How it is stored."""
         settings = msgspec.to_builtins(self.settings)
         return QueueRow(self.space.name, self.id, self.name, self.state.value, settings, removed)
+
+
+def _named(entry: Entry) -> str:
+    return f"{text_of(entry.id)} ({entry.call.options.function.name}), attempt {entry.attempt}"

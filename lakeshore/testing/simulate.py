@@ -45,13 +45,21 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
+def _count(text: str) -> int:
+    """A number of the command line, at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: choose 1 or more")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lakeshore.testing.simulate", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many")
-    parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--steps", type=int, help="steps of each, instead of its own number")
+    parser.add_argument("--seeds", type=_count, default=2000, help="how many (2000)")
+    parser.add_argument("--start", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--steps", type=_count, help="steps of each, instead of its own number")
     parser.add_argument("--profile", choices=sorted(PROFILES), help="one kind of programs, instead of all")
-    parser.add_argument("--failures", type=int, default=1, help="stop after so many")
+    parser.add_argument("--failures", type=_count, default=1, help="stop after so many (1)")
     parser.add_argument("--no-shrink", action="store_true", help="print a failing program as it is")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     return parser

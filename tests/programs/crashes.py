@@ -172,7 +172,7 @@ class Rounds:
         rerun = (
             f"PYTHONPATH=tests python -m programs.crashes --backend {self._zygote.backend} "
             f"--sync {self._sync} "
-            f"--seed {self._seed} --rounds {self.number}"
+            f"--seed {self._seed} --rounds {self.number}" + (f" --fault {self._fault}" if self._fault else "")
         )
         found = [f"round {self.number} of seed {self._seed}:", *self.ledger.findings[:20]]
         return "\n".join([*found, f"run it again: {rerun}", f"the file: {self.path}"])
@@ -184,14 +184,24 @@ def _some(rng: random.Random, ids: list[str], everything: bool) -> list[str]:
     return ids[-LOOKED_AT:] + rng.sample(ids[:-LOOKED_AT], LOOKED_AT)
 
 
+def _count(text: str) -> int:
+    """A number of the command line, at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: choose 1 or more")
+    return number
+
+
 def main() -> int:
     """Run rounds by hand."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--backend", choices=["asyncio", "trio"], default="asyncio")
     parser.add_argument("--sync", choices=["normal", "full"], default="normal")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--fault", default="", help="a fault that the programs are to have")
+    parser.add_argument("--seed", type=int, default=0, help="(0)")
+    parser.add_argument("--rounds", type=_count, default=100, help="(100)")
+    parser.add_argument(
+        "--fault", choices=["early", "pieces"], default="", help="plant this fault, which must be found"
+    )
     parser.add_argument("--plan", choices=PLANS, action="append", help="an end to choose, all if not given")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crashes-"))
