@@ -64,4 +64,6 @@ def test_what_was_pruned_is_expired_for_a_wait_too() -> None:
     worker.finish(id)
     plane.advance(10.0)
     client.answer(client.ask(m.PruneJobs, 1.0))
-    assert client.state(id) == "Expired"
+    refused = client.answer(client.ask(m.Wait, id))
+    assert isinstance(refused, m.Refusal)
+    assert refused.kind == "Expired"

@@ -189,7 +189,7 @@ class Engine:
                 self._release(self._outgoing)
             if self._flying is None and self._effects is self._held:
                 self._commit()
-            if not (mail and limit):  # a store that answers at once has left some
+            if not (mail and limit) or self.failure is not None:  # a store that answers at once has left some
                 return
 
     def _blame(self, message: Any, sender: Any, error: BaseException) -> None:
@@ -233,9 +233,8 @@ class Engine:
     def _committed(self, result: Committed | BaseException) -> None:
         try:
             self._settle(result)
-        except BaseException as error:
+        except BaseException as error:  # not raised: who called has nothing to do with it, and trio would end
             self.fail(error)
-            raise
 
     def _settle(self, result: Committed | BaseException) -> None:
         if self.failure is not None or self._flying is None:

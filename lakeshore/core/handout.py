@@ -152,10 +152,8 @@ class Handout:
             if entry.pinned is not None and entry.pinned is not member:
                 self.engine.tell(entry.pinned, Unpinned(entry.id), self.queue)
             entry.pinned = None
-        hash = (
-            entry.call.options.function.value
-        )  # even to its own process: it may have been opened anew there
-        body = None
+        hash = entry.call.options.function.value
+        body = None  # of a pickle; sent even to its own process, as the plane may have been opened anew there
         if hash and not member.knows(hash):
             body = self.engine.unstored_function(hash)
             if body is None or entry.args is None:

@@ -138,6 +138,10 @@ class Member(Actor):
         if len(self._known) > PICKLES:
             del self._known[next(iter(self._known))]
 
+    def forgets(self, hash: bytes) -> None:
+        """A grant that would have brought a pickled body was not sent."""
+        self._known.pop(hash, None)
+
     def _fill(self) -> None:
         if self._asking is not None or not self._ready:
             return
@@ -184,6 +188,8 @@ class Member(Actor):
     def _on_late(self, message: Late, queue: Queue) -> None:
         self._pending.discard(message.id)
         if message.id not in self.grants:
+            if message.grant is not None:  # it is not sent, nor is what it brings along
+                self.forgets(message.grant.call.options.function.value)
             return
         if message.grant is None:
             del self.grants[message.id]

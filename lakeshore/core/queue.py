@@ -164,6 +164,7 @@ class Queue(Actor):
         if entry.state is State.QUEUED:
             self.backlog.remove(entry)
         elif self.running.pop(entry.id, None) is not None and entry.member is not None:
+            entry.member.forgets(entry.call.options.function.value)
             self.engine.tell(entry.member, Late(entry.id, None), self)
         for peer, req in entry.waiters or ():
             peer.pass_on(Wait(req, entry.id), self.space.archive)

@@ -29,6 +29,7 @@ class Connection(sqlite3.Connection):
         self.numbers: dict[bytes, int] = {}
         self.swept_later: list[tuple[int, bytearray]] = []
         self._options: dict[int, Options] = {}
+        self._numbered_all = False  # there is no room for the numbers of more
 
     def space(self, name: str) -> int | None:
         """The number of a stored namespace, None where nothing was ever stored in it."""
@@ -54,9 +55,12 @@ class Connection(sqlite3.Connection):
         number = self.numbers.get(data)
         if number is not None:
             return number
+        if self._numbered_all:
+            return data
         found = self.execute("SELECT number FROM options WHERE data = ?", (data,)).fetchone()
         if found is None:
             if _count_options(self) >= OPTIONS:
+                self._numbered_all = True  # until the file is opened again
                 return data
             last = self.execute("INSERT INTO options (data) VALUES (?)", (data,)).lastrowid
             found = (last,)
@@ -69,8 +73,10 @@ class Connection(sqlite3.Connection):
             return decode_options(stored)
         options = self._options.get(stored)
         if options is None:
-            data = self.execute("SELECT data FROM options WHERE number = ?", (stored,)).fetchone()[0]
-            self._options[stored] = options = decode_options(data)
+            found = self.execute("SELECT data FROM options WHERE number = ?", (stored,)).fetchone()
+            if found is None:
+                raise sqlite3.DatabaseError(f"options {stored} of an invocation are missing")
+            self._options[stored] = options = decode_options(found[0])
         return options
 
     def roll_back(self) -> None:
@@ -78,6 +84,7 @@ class Connection(sqlite3.Connection):
         self.spaces.clear()
         self.numbers.clear()
         self._options.clear()
+        self._numbered_all = False
         with suppress(sqlite3.Error):
             if self.in_transaction:
                 self.execute("ROLLBACK")
@@ -114,7 +121,10 @@ def raise_epoch(conn: Connection) -> int:
             "UPDATE invocations INDEXED BY invocations_fresh SET fresh = 0 WHERE fresh = 1 AND state > 1"
         )
         if _count_options(conn) > OPTIONS // 2:  # each process has its own, so most are of no use any more
-            conn.execute("DELETE FROM options WHERE number NOT IN (SELECT options FROM invocations)")
+            conn.execute(  # but the last, so that no number is ever used again
+                "DELETE FROM options WHERE number NOT IN (SELECT options FROM invocations) "
+                "AND number < (SELECT max(number) FROM options)"
+            )
         conn.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
         epoch = epoch_of(conn)
         conn.execute("COMMIT")

@@ -166,14 +166,20 @@ class SqliteStore:
 
     def _committed(self, done: Callable[[Any], None], committed: Any) -> None:
         if self._wal > self._due and not self._copying and self._writer is not None:
-            if self._keeper is None:
-                self._keeper = self._start(readonly=False)
-            self._copying = True
-            self._keeper.run(checkpoint, self._copied)
+            self._copy_back()
         if self._unswept and self._writer is not None:
             self._unswept = False
             self._writer.run(partial(sweep, epoch=self._epoch), lambda _: None)  # else the next does it
         done(committed)
+
+    def _copy_back(self) -> None:
+        self._copying = True
+        try:
+            if self._keeper is None:
+                self._keeper = self._start(readonly=False)
+            self._keeper.run(checkpoint, self._copied)
+        except RuntimeError as error:  # no thread can be started now
+            self._copied(error)
 
     def _copied(self, answer: Any) -> None:
         self._copying = False
