@@ -798,3 +798,19 @@ def test_the_names_of_removed_queues_go_with_their_invocations() -> None:
     plane.advance(2 * 3600 + 200.0)
     assert not rows_in(plane)
     assert not space._names  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_oldest_is_found_also_where_it_came_back_to_an_early_place() -> None:
+    plane = HandPlane()
+    client, worker = plane.client(), plane.worker()
+    first = client.submit()
+    plane.settle()
+    plane.advance(1000.0)
+    client.submit_many(500)
+    plane.settle()
+    (queue,) = plane.head.spaces["default"].queues.values()
+    assert queue.oldest_wait() == pytest.approx(0.0, abs=1.0)
+    assert worker.started == [first]
+    worker.worker.leave()
+    plane.settle()
+    assert queue.oldest_wait() == pytest.approx(1000.0, abs=1.0)

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import lakeshore as dls
+from lakeshore.core.peer import Peer
 from lakeshore.core.queue import Queue
 
 
@@ -85,3 +86,25 @@ async def test_a_native_plane_that_failed_lets_its_path_go(tmp_path: Path, bug: 
             async with dls.AsyncDispatch(path) as second:
                 assert await dls.arun_worker(second, once=True) == 1
                 assert await second.result(inv) == 42
+
+
+@pytest.mark.anyio
+async def test_a_bug_in_what_a_commit_lets_go_ends_the_plane_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On trio, what a callback of the loop raises would end the whole program."""
+    path = tmp_path / "plane.db"
+    async with dls.AsyncDispatch(path) as q:
+        inv = await q.submit(double, 21)
+
+        def broken(self: Peer, message: Any) -> None:
+            raise RuntimeError("a bug planted by the test")
+
+        with monkeypatch.context() as planted, anyio.fail_after(30):
+            planted.setattr(Peer, "deliver", broken)
+            with pytest.raises(dls.PlaneFailed, match="a bug planted by the test"):
+                await q.submit(double, 22)
+    async with dls.AsyncDispatch(path) as q:
+        await dls.arun_worker(q, drain=True)
+        assert await q.result(inv) == 42
+        assert len(await q.jobs.list()) == 2  # it was stored: only the answer was lost

@@ -479,6 +479,62 @@ async def test_rows_are_moved_on_by_the_hundred_and_at_close(
     conn.close()
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        batch_of(invocation(9)),
+        batch_of(updates=(invocation(4, State.QUEUED, worker=W),)),
+        batch_of(updates=(invocation(4, State.RUNNING, worker=W2, attempt=2),)),
+        batch_of(updates=(invocation(4, State.SUCCEEDED, worker=W, ended_at=2.0),)),
+        batch_of(invocation(9), invocation(10)),
+    ],
+    ids=["submit", "return", "claim", "end", "several"],
+)
+def test_a_store_that_was_taken_over_stores_nothing_one_by_one(path: Path, batch: Batch) -> None:
+    conn = with_fresh(path)  # what it numbers is known by now
+    before = conn.execute("SELECT * FROM invocations ORDER BY id").fetchall()
+    conn.execute("UPDATE meta SET value = 7 WHERE name = 'epoch'")
+    with pytest.raises(StoreLocked):
+        apply(conn, batch, 0)
+    assert conn.execute("SELECT * FROM invocations ORDER BY id").fetchall() == before
+    conn.close()
+
+
+def test_an_id_that_is_taken_is_told_of_one_row_too(path: Path) -> None:
+    conn = with_fresh(path)
+    assert apply(conn, batch_of(invocation(4)), 0).lost == ((NS, id_of(4)),)
+    assert answer(conn, GetInvocation(NS, id_of(4))) == invocation(4, State.RUNNING, worker=W)
+    conn.close()
+
+
+@pytest.mark.anyio
+async def test_commits_go_on_where_no_thread_copies_the_log_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sqlite, "CHECKPOINT", 0)
+    async with opened(store := SqliteStore(path)):
+        store._due = 0
+
+        def start(*, readonly: bool) -> Any:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(store, "_start", start)
+        for first in range(1, 400, 100):
+            batch = batch_of(*[invocation(number) for number in range(first, first + 100)])
+            assert await commit(store, batch) == Committed()
+    assert "was not copied into it (can't start new thread)" in caplog.text
+
+
+def test_an_invocation_without_its_options_is_damage(path: Path) -> None:
+    conn = with_fresh(path)
+    conn.execute("DELETE FROM options")
+    other = connect(path)
+    with pytest.raises(sqlite3.DatabaseError, match="options 1 of an invocation are missing"):
+        answer(other, ListInvocations(NS))
+    conn.close()
+    other.close()
+
+
 def test_options_are_kept_once_and_only_so_many(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "OPTIONS", 2)
     conn, rows = made(path), [invocation(number, function=bytes([number // 2])) for number in range(8)]
@@ -504,7 +560,7 @@ def test_options_that_nothing_names_make_room_at_open(path: Path, monkeypatch: p
     assert conn.execute("SELECT count(*) FROM options").fetchone() == (4,)
     monkeypatch.setattr(connection, "OPTIONS", 4)
     epoch = connection.raise_epoch(conn)
-    assert conn.execute("SELECT count(*) FROM options").fetchone() == (2,)
+    assert conn.execute("SELECT number FROM options").fetchall() == [(3,), (4,)]
     conn.close()
     conn = connect(path)
     new = invocation(9, function=b"new")
