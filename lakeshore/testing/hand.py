@@ -116,6 +116,7 @@ class HandPlane:
         self.clients: list[HandClient] = []
         self.watch: Callable[[Any], None] = lambda message: None
         self.failure: BaseException | None = None
+        self._unsaid: BaseException | None = None  # a failure that nobody was told of yet
         self.engine: Engine
         self.head: Head
         self._open()
@@ -152,7 +153,14 @@ class HandPlane:
         """Let everything happen that needs no time to pass."""
         for _ in range(limit):
             self.clock.ring()
-            more = self.engine.pump()
+            try:
+                more = self.engine.pump()
+            except BaseException:
+                self._unsaid = None
+                raise
+            if self._unsaid is not None:  # met while a commit let its effects go
+                error, self._unsaid = self._unsaid, None
+                raise error
             if not more and min(self.clock.due, self.engine.due) > self.clock.now:
                 return
         raise RuntimeError(f"the plane did not settle in {limit} turns")
@@ -177,7 +185,7 @@ class HandPlane:
         """The head's process is killed and started again on the same store; all links are gone."""
         self.engine.failed = _expected
         self.engine.fail(RuntimeError("killed by the test"))
-        self.failure = None
+        self.failure = self._unsaid = None
         self.store.drop()
         self._hang_up("PlaneClosed", "the head's process ended")
         links, self.links = self.links, []
@@ -187,7 +195,7 @@ class HandPlane:
         self._open()
 
     def _failed(self, error: BaseException) -> None:
-        self.failure = error
+        self.failure = self._unsaid = error
         self._hang_up("PlaneFailed", f"{type(error).__name__}: {error}")
 
     def _hang_up(self, kind: str, text: str) -> None:

@@ -53,11 +53,16 @@ def _count(text: str) -> int:
     return number
 
 
+def _none_or_more(text: str) -> int:
+    """A number of the command line, at least 0."""
+    return _count(text) if text.strip() != "0" else 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lakeshore.testing.simulate", description=__doc__)
     parser.add_argument("--seeds", type=_count, default=2000, help="how many (2000)")
     parser.add_argument("--start", type=int, default=0, help="the first of them (0)")
-    parser.add_argument("--steps", type=_count, help="steps of each, instead of its own number")
+    parser.add_argument("--steps", type=_none_or_more, help="steps of each, instead of its own number")
     parser.add_argument("--profile", choices=sorted(PROFILES), help="one kind of programs, instead of all")
     parser.add_argument("--failures", type=_count, default=1, help="stop after so many (1)")
     parser.add_argument("--no-shrink", action="store_true", help="print a failing program as it is")
