@@ -100,3 +100,14 @@ def test_a_pickle_that_cannot_be_read() -> None:
     damaged = msgspec.structs.replace(grant(100_003, pickle=True), function=b"no pickle")
     with pytest.raises(Unresolved, match="f100003 can't be unpickled here"):
         Resolver({}, allow_pickle=True)(damaged)
+
+
+def test_what_begins_long_after_it_came_is_found_and_nothing_grows() -> None:
+    found = Resolver({}, allow_pickle=True)
+    waiting = [grant(number, pickle=True) for number in range(3)]
+    for each in waiting:
+        found.keep(each)
+    for number in range(10, 10 + 2 * PICKLES):
+        found.keep(grant(number, pickle=True))
+    assert [found(each).local(1) for each in waiting] == [1, 2, 3]
+    assert len(found._kept) == 2 * PICKLES  # pyright: ignore[reportPrivateUsage]

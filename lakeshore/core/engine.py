@@ -224,11 +224,8 @@ class Engine:
         self.store.commit(batch, self._committed)
 
     def _direct(self) -> None:
-        """What is emitted from now on waits for the newest batch that is open, or for none."""
-        if self._touched or self._batch.size:
-            self._effects = self._held
-        else:
-            self._effects = self._outgoing if self._flying is None else self._flying_held
+        """Nothing is in flight: what is emitted from now on waits for the batch that gathers, or for none."""
+        self._effects = self._held if self._touched or self._batch.size else self._outgoing
 
     def _committed(self, result: Committed | BaseException) -> None:
         try:

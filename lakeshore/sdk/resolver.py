@@ -61,9 +61,12 @@ class Resolver:
         hash = grant.call.options.function.value
         kept = self._kept.pop(hash, None) or grant.function
         if kept is not None:
-            self._kept[hash] = kept
-            if len(self._kept) > 2 * PICKLES:
-                del self._kept[next(iter(self._kept))]
+            self._note(hash, kept)
+
+    def _note(self, hash: bytes, kept: Any) -> None:
+        self._kept[hash] = kept
+        if len(self._kept) > 2 * PICKLES:
+            del self._kept[next(iter(self._kept))]
 
     def _imported(self, function: Function) -> Any:
         module, _, qualname = function.ref.partition(":")
@@ -99,5 +102,5 @@ class Resolver:
                 raise Unresolved(
                     f"{function.name} can't be unpickled here ({type(error).__name__}: {error})"
                 ) from error
-        self._kept[function.value] = body
+        self._note(function.value, body)
         return body
