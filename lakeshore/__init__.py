@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .core.errors import BadRequest as BadRequest
+    from .core.errors import Busy as Busy
     from .core.errors import Conflict as Conflict
     from .core.errors import Expired as Expired
+    from .core.errors import Forbidden as Forbidden
     from .core.errors import ForkedPlane as ForkedPlane
     from .core.errors import Gap as Gap
     from .core.errors import InternalError as InternalError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .core.errors import LakeshoreError as LakeshoreError
     from .core.errors import MissingExtra as MissingExtra
     from .core.errors import NotFound as NotFound
+    from .core.errors import OutcomeUnknown as OutcomeUnknown
     from .core.errors import PayloadTooLarge as PayloadTooLarge
     from .core.errors import PlaneClosed as PlaneClosed
     from .core.errors import PlaneFailed as PlaneFailed
@@ -34,25 +37,34 @@ if TYPE_CHECKING:
     from .core.errors import StoreError as StoreError
     from .core.errors import StoreFailed as StoreFailed
     from .core.errors import StoreLocked as StoreLocked
+    from .core.errors import StoreServed as StoreServed
     from .core.errors import StoreTooNew as StoreTooNew
     from .core.errors import StreamRestarted as StreamRestarted
     from .core.errors import SubmitErrors as SubmitErrors
+    from .core.errors import Unauthorized as Unauthorized
+    from .core.errors import Unreachable as Unreachable
     from .core.errors import Unsuccessful as Unsuccessful
+    from .core.errors import VersionMismatch as VersionMismatch
     from .core.errors import WouldDeadlock as WouldDeadlock
     from .core.rows import Failure as Failure
     from .core.states import QueueState as QueueState
     from .core.states import State as State
     from .core.values import MalformedValue as MalformedValue
     from .core.values import Record as Record
+    from .sdk.agroups import AsyncTopic as AsyncTopic
     from .sdk.aio import AsyncDispatch as AsyncDispatch
-    from .sdk.aio import AsyncTopic as AsyncTopic
     from .sdk.dispatch import Dispatch as Dispatch
-    from .sdk.dispatch import Topic as Topic
+    from .sdk.groups import Topic as Topic
     from .sdk.records import Attempt as Attempt
+    from .sdk.records import Event as Event
     from .sdk.records import Invocation as Invocation
+    from .sdk.records import NewToken as NewToken
+    from .sdk.records import PlaneStatus as PlaneStatus
+    from .sdk.records import ProviderInfo as ProviderInfo
     from .sdk.records import QueueInfo as QueueInfo
     from .sdk.records import QueueStats as QueueStats
     from .sdk.records import Removed as Removed
+    from .sdk.records import TokenInfo as TokenInfo
     from .sdk.records import TopicInfo as TopicInfo
     from .sdk.records import WorkerInfo as WorkerInfo
     from .sdk.run import run as run
@@ -67,16 +79,20 @@ if TYPE_CHECKING:
     from .sdk.worker import run_worker as run_worker
 
 _WHERE = {
-    "core.errors": """BadRequest Conflict Expired ForkedPlane Gap InternalError InvocationFailed
-        InvocationKilled InvocationTimeout KeyConflict LakeshoreError MissingExtra NotFound PayloadTooLarge
-        PlaneClosed PlaneFailed QueueClosed QueueFull Refused Retry StoreCorrupt StoreError StoreFailed
-        StoreLocked StoreTooNew StreamRestarted SubmitErrors Unsuccessful WouldDeadlock""",
+    "core.errors": """BadRequest Busy Conflict Expired Forbidden ForkedPlane Gap InternalError
+        InvocationFailed InvocationKilled InvocationTimeout KeyConflict LakeshoreError MissingExtra NotFound
+        OutcomeUnknown PayloadTooLarge PlaneClosed PlaneFailed QueueClosed QueueFull Refused Retry
+        StoreCorrupt StoreError StoreFailed StoreLocked StoreServed StoreTooNew StreamRestarted SubmitErrors
+        Unauthorized Unreachable Unsuccessful VersionMismatch WouldDeadlock""",
     "core.rows": "Failure",
     "core.states": "QueueState State",
     "core.values": "MalformedValue Record",
-    "sdk.aio": "AsyncDispatch AsyncTopic",
-    "sdk.dispatch": "Dispatch Topic",
-    "sdk.records": "Attempt Invocation QueueInfo QueueStats Removed TopicInfo WorkerInfo",
+    "sdk.agroups": "AsyncTopic",
+    "sdk.aio": "AsyncDispatch",
+    "sdk.dispatch": "Dispatch",
+    "sdk.groups": "Topic",
+    "sdk.records": """Attempt Event Invocation NewToken PlaneStatus ProviderInfo QueueInfo QueueStats Removed
+        TokenInfo TopicInfo WorkerInfo""",
     "sdk.run": "run",
     "sdk.scope": "scope",
     "sdk.streams": "AsyncStream Frame Stream",
@@ -92,10 +108,13 @@ __all__ = [
     "AsyncTopic",
     "Attempt",
     "BadRequest",
+    "Busy",
     "Conflict",
     "Dispatch",
+    "Event",
     "Expired",
     "Failure",
+    "Forbidden",
     "ForkedPlane",
     "Frame",
     "Gap",
@@ -109,10 +128,14 @@ __all__ = [
     "LakeshoreError",
     "MalformedValue",
     "MissingExtra",
+    "NewToken",
     "NotFound",
+    "OutcomeUnknown",
     "PayloadTooLarge",
     "PlaneClosed",
     "PlaneFailed",
+    "PlaneStatus",
+    "ProviderInfo",
     "QueueClosed",
     "QueueFull",
     "QueueInfo",
@@ -127,13 +150,18 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StoreLocked",
+    "StoreServed",
     "StoreTooNew",
     "Stream",
     "StreamRestarted",
     "SubmitErrors",
+    "TokenInfo",
     "Topic",
     "TopicInfo",
+    "Unauthorized",
+    "Unreachable",
     "Unsuccessful",
+    "VersionMismatch",
     "WorkerInfo",
     "WouldDeadlock",
     "arun_worker",

@@ -28,7 +28,7 @@ def sizes(plane: HandPlane, clients, workers) -> dict[str, int]:
         "topic streams": len(space.topics.streams.open),
         "grants": sum(len(member.grants) + len(member._pending) for member in space.members.values()),
         "settling": sum(len(member._settling) for member in space.members.values()),
-        "waiting": sum(len(c.client._waiting) + len(c.client._parked) for c in clients),
+        "waiting": sum(len(c.client._waiting) + len(c.client._asked) for c in clients),
         "gathered": sum(len(c.client._gathered) + len(c.client._streams) for c in clients),
         "jobs": sum(worker.worker.held for worker in workers),
         "mail": len(engine._mail) + len(engine._held) + len(engine._flying_held) + len(engine._outgoing),

@@ -334,7 +334,9 @@ def test_why_an_attempt_failed_is_known_after_a_restart() -> None:
     client = plane.client()
     assert before is not None
     assert client.record(id).error == before
-    assert any("attempt 1 failed" in line for line in client.answer(client.ask(m.Why, id)).value)
+    last = client.answer(client.ask(m.Why, id)).value[-1]
+    assert last.startswith("attempt 1 at worker 'hand' (")
+    assert " failed: " in last
 
 
 def test_queues_and_their_settings_survive() -> None:

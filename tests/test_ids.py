@@ -8,7 +8,7 @@ import threading
 import pytest
 from ulid import ULID
 
-from lakeshore.core.ids import IdMaker, parse, text_of
+from lakeshore.core.ids import IdMaker, floor, milliseconds, parse, text_of
 
 EDGES = [bytes(16), b"\xff" * 16, b"\0" * 15 + b"\1", b"\x7f" + bytes(15), bytes(range(16))]
 
@@ -71,3 +71,20 @@ def test_threads_share_a_maker() -> None:
     for thread in threads:
         thread.join()
     assert len(set(made)) == 8000
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5, 1_700_000_000.123, 1e9])
+def test_a_floor_is_between_the_ids_of_two_milliseconds(seconds: float) -> None:
+    ms = int(seconds * 1000)
+    assert milliseconds(floor(seconds)) == ms
+    assert (ms << 80) - 1 < int.from_bytes(floor(seconds), "big") <= ms << 80
+
+
+@pytest.mark.parametrize("seconds", [-1.0, -1e306, float("-inf")])
+def test_before_all_time_is_the_lowest_floor(seconds: float) -> None:
+    assert floor(seconds) == bytes(16)
+
+
+@pytest.mark.parametrize("seconds", [1e15, 1e306, float("inf")])
+def test_after_all_time_is_the_highest_floor(seconds: float) -> None:
+    assert floor(seconds) == b"\xff" * 6 + bytes(10)

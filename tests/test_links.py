@@ -1,12 +1,15 @@
-"""Links inside one process."""
+"""Links of every kind do the same."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from wires import connected
 
 from lakeshore.core.backend import current_backend
 from lakeshore.testing.conformance import LinkConformance
@@ -32,6 +35,27 @@ class TestFaultyLink(LinkConformance):
     @pytest.fixture
     async def pair(self, anyio_backend: Any) -> Pair:
         return faulty_pair()
+
+
+class _SocketLink(LinkConformance):
+    scheme: str
+
+    @pytest.fixture
+    async def pair(self, anyio_backend: Any, tmp_path: Path) -> AsyncIterator[Pair]:
+        async with connected(self.scheme, tmp_path, limit=32 << 20) as pair:
+            yield pair
+
+
+class TestTcpLink(_SocketLink):
+    scheme = "tcp"
+
+
+class TestTlsLink(_SocketLink):
+    scheme = "tls"
+
+
+class TestUnixLink(_SocketLink):
+    scheme = "unix"
 
 
 @pytest.mark.anyio

@@ -13,7 +13,8 @@ import lakeshore as dls
 from lakeshore.core.bodies import PICKLES
 from lakeshore.core.messages import Grant
 from lakeshore.core.rows import Call, Function, Options
-from lakeshore.core.worker import Unresolved
+from lakeshore.core.worker import Lacking, Unresolved
+from lakeshore.sdk.functions import PYTHON, source_hash
 from lakeshore.sdk.resolver import Resolver
 
 
@@ -63,7 +64,7 @@ def test_as_many_are_kept_as_the_head_may_count_on_and_twice_as_many_at_the_most
     assert len(found._kept) == 2 * PICKLES  # pyright: ignore[reportPrivateUsage]
 
 
-def by_reference(module: str, qualname: str, source: str = "") -> Grant:
+def by_reference(module: str, qualname: str, source: bytes | str = b"") -> Grant:
     function = Function(qualname, "elsewhere", f"{module}:{qualname}", b"")
     if source:
         function = msgspec.structs.replace(function, source=source)
@@ -111,3 +112,58 @@ def test_what_begins_long_after_it_came_is_found_and_nothing_grows() -> None:
         found.keep(grant(number, pickle=True))
     assert [found(each).local(1) for each in waiting] == [1, 2, 3]
     assert len(found._kept) == 2 * PICKLES  # pyright: ignore[reportPrivateUsage]
+
+
+def plain(x: int) -> int:
+    return 2 * x
+
+
+def test_a_reference_to_what_is_no_udf_runs_only_where_its_module_is_trusted() -> None:
+    found = Resolver({}, allow_pickle=False)
+    with pytest.raises(Unresolved, match=r"--trust \S*test_resolver"):
+        found(by_reference(__name__, "plain"))
+    with pytest.raises(Unresolved, match="not a @udf"):
+        found(by_reference("os", "system"))
+    for trusted in (__name__, __name__.partition(".")[0]):
+        body = Resolver({}, allow_pickle=False, trust=(trusted,))(by_reference(__name__, "plain"))
+        assert (body.kind, body.local(2)) == ("sync", 4)
+    assert found(by_reference(__name__, "known")) is known
+
+
+def test_trust_covers_what_is_below_a_module_and_nothing_beside_it() -> None:
+    below = Resolver({}, allow_pickle=False, trust=("os",))
+    assert below(by_reference("os.path", "basename")).local("a/b") == "b"
+    with pytest.raises(Unresolved, match="not a @udf"):
+        Resolver({}, allow_pickle=False, trust=("o", "os.pat"))(by_reference("os.path", "basename"))
+
+
+@pytest.mark.parametrize("name", ["sep", "PathLike"])
+def test_trust_makes_no_body_of_what_is_none(name: str) -> None:
+    with pytest.raises(Unresolved, match="nothing that can be run"):
+        Resolver({}, allow_pickle=False, trust=("os",))(by_reference("os", name))
+
+
+def test_strict_workers_refuse_another_source() -> None:
+    strict = Resolver({}, allow_pickle=False, strict_source=True)
+    with pytest.raises(Unresolved, match="differs from what its submitter had"):
+        strict(by_reference(__name__, "known", source=b"another!"))
+    assert strict(by_reference(__name__, "known", source=source_hash(known.fn))) is known
+    assert strict(by_reference(__name__, "known")) is known  # its submitter knew no source
+
+
+def test_a_pickle_of_another_python_is_refused_by_name() -> None:
+    first = grant(3, pickle=True)
+    function = msgspec.structs.replace(first.call.options.function, python="2.7")
+    other = msgspec.structs.replace(first, call=Call(Options(function)))
+    with pytest.raises(Unresolved, match=r"pickled by Python 2\.7, and this worker runs 3\."):
+        Resolver({}, allow_pickle=True)(other)
+    mine = msgspec.structs.replace(function, python=PYTHON)
+    assert (
+        Resolver({}, allow_pickle=True)(msgspec.structs.replace(first, call=Call(Options(mine)))).local(1)
+        == 4
+    )
+
+
+def test_a_pickle_that_did_not_come_can_be_asked_for() -> None:
+    with pytest.raises(Lacking):
+        Resolver({}, allow_pickle=True)(grant(4, pickle=False))

@@ -51,3 +51,36 @@ def test_a_patch_of_an_elasticity_that_is_not_there() -> None:
 def test_a_patch_of_what_stays_as_it_was(name: str) -> None:
     with pytest.raises(TypeError, match=f"queues.patch does not take '{name}'"):
         check_patch({name: "fifo"})
+
+
+RULE = {"kind": "pool_with_threshold", "min": 1, "max": 4, "cooldown_s": 30}
+
+
+def test_an_elasticity_as_a_mapping() -> None:
+    assert declare({"elasticity": RULE})["elasticity"] == RULE
+    assert declare({"elasticity": {"kind": "fixed"}, "min": 2})["elasticity"] == {"kind": "fixed", "min": 2}
+    changes = check_patch({"elasticity": {**RULE, "max": None}}, elasticity=True)
+    rule = patched(QueueSettings(), changes).elasticity
+    assert rule == {"kind": "pool_with_threshold", "min": 1, "cooldown_s": 30}
+    more = patched(QueueSettings(elasticity=rule), {"min": 3}).elasticity
+    assert more == {"kind": "pool_with_threshold", "min": 3, "cooldown_s": 30}
+    assert patched(QueueSettings(elasticity=rule), {"elasticity": None}).elasticity is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "why"),
+    [
+        (7, ValueError, "elasticity=7: one of fixed"),
+        ({"min": 1}, ValueError, "elasticity=None: one of fixed"),
+        ({"kind": "fixed", "most": 1}, ValueError, "elasticity has no 'most': it has kind, min, max, "),
+        ({"kind": "fixed", "cooldown_s": -1}, ValueError, "cooldown_s=-1: choose seconds from 0"),
+    ],
+)
+def test_an_elasticity_that_is_none(rule: Any, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        declare({"elasticity": rule})
+
+
+def test_a_patch_with_an_elasticity_that_is_no_mapping() -> None:
+    with pytest.raises(TypeError, match="elasticity='fixed': a mapping with its kind, or None"):
+        check_patch({"elasticity": "fixed"}, elasticity=True)

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .actor import NEVER, Actor, Wake
+from .crew import id_of, is_id
 from .engine import Engine, store_failed
 from .entry import outcome_of
 from .errors import Expired, NotFound
-from .ids import milliseconds, text_of
+from .ids import milliseconds, parse, text_of
 from .intake import refusal
 from .journal import Journal, Streams
 from .kills import already_ended
 from .messages import (
+    Accepted,
     Answer,
     Described,
     Drop,
@@ -47,6 +49,7 @@ from .rows import (
     Pruned,
 )
 from .states import State
+from .why import explain_ended
 
 if TYPE_CHECKING:
     from .space import Space
@@ -149,13 +152,7 @@ class Archive(Actor):
         )
 
     def _on_why(self, message: Why, peer: Any) -> None:
-        def answer(row: InvocationRow) -> None:
-            record = row.record
-            why = record.reason or (record.error.headline if record.error else "")
-            text = f"it is {row.state}" + (f": {why}" if why else "")
-            self.engine.send(peer, Answer(message.req, [text]))
-
-        self._row(message, peer, answer)
+        self._row(message, peer, lambda row: explain_ended(message, peer, self, self.space, row))
 
     def _on_kill(self, message: Kill, peer: Any) -> None:
         def answer(row: InvocationRow) -> None:
@@ -197,7 +194,18 @@ class Archive(Actor):
                 digest = key.digest if key is not None and key.id == row.id else b""
                 self.engine.tell(queue, Again(message, row, args, digest), peer)
 
-        self._row(message, peer, with_row)
+        def asked_before(row: InvocationRow | Missing | BaseException) -> None:
+            if isinstance(row, BaseException):
+                self.engine.send(peer, refusal(message.req, store_failed(row)))
+            elif isinstance(row, InvocationRow) or message.new_id in self.space.live:
+                self.engine.emit(peer, Accepted(message.req, message.new_id))
+            else:
+                self._row(message, peer, with_row)
+
+        if message.again:
+            self.engine.read(self, GetInvocation(self.space.name, message.new_id), asked_before)
+        else:
+            self._row(message, peer, with_row)
 
     # streams of what has ended
 
@@ -232,13 +240,28 @@ class Archive(Actor):
                 self.engine.send(peer, refusal(message.req, self.space.no_queue(message.queue)))
                 return
             queue = found.id
+        if not message.worker_name:
+            self._list(message, peer, queue, message.worker)
+            return
+        if is_id(message.worker_name):
+            self._list(message, peer, queue, parse(message.worker_name))
+            return
+        self.space.crew.find(
+            message,
+            peer,
+            lambda found: self._list(message, peer, queue, id_of(found)),
+            message.worker_name,
+        )
+
+    def _list(self, message: ListJobs, peer: Any, queue: bytes | None, worker: bytes | None) -> None:
         query = ListInvocations(
             self.space.name,
             queue,
             tuple(State(state) for state in message.states),
-            message.worker,
+            worker,
             message.limit,
             message.offset,
+            message.before,
         )
 
         def answer(rows: list[InvocationRow] | BaseException) -> None:

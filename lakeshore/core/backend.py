@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
+from socket import socket
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -70,8 +71,17 @@ class Backend(Protocol):
         """Call back in this loop, from any thread. RuntimeError once the loop has ended."""
         ...
 
+    def readable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """Call back whenever `sock` has something to read, until cancelled, which must come before the
+        socket is closed; only from the loop's own thread. One at a time for a socket."""
+        ...
+
+    def writable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """The same for room to write."""
+        ...
+
     async def serve(self) -> None:
-        """Must run in a task while `soon` and `later` are used; ends when cancelled."""
+        """Must run in a task while any of these is used; ends when cancelled."""
         ...
 
 
@@ -91,6 +101,19 @@ class _AsyncioParker:  # not generic: making one of a generic class costs ten ti
 def _settle(future: Any, value: Any) -> None:
     if not future.done():
         future.set_result(value)
+
+
+class _Watched:
+    __slots__ = ("_on", "_remove", "_sock")
+
+    def __init__(self, remove: Callable[[socket], object], sock: socket) -> None:
+        self._remove, self._sock = remove, sock
+        self._on = True
+
+    def cancel(self) -> None:
+        if self._on:
+            self._on = False
+            self._remove(self._sock)
 
 
 class AsyncioBackend:
@@ -137,6 +160,16 @@ class AsyncioBackend:
     def later(self, seconds: float, call: Callable[[], None]) -> Timed:
         """The loop's own timer."""
         return self._later(seconds, call, context=self._context)
+
+    def readable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """The loop's own way."""
+        self._context.copy().run(self._loop.add_reader, sock, call)
+        return _Watched(self._loop.remove_reader, sock)
+
+    def writable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """The loop's own way."""
+        self._context.copy().run(self._loop.add_writer, sock, call)
+        return _Watched(self._loop.remove_writer, sock)
 
     async def serve(self) -> None:
         """Nothing to do: the loop calls back by itself."""
@@ -218,8 +251,29 @@ class _TrioTimers:
             self._dead = 0
 
 
+class _TrioWatch:
+    """One socket and one direction of it, watched by a task of `serve`."""
+
+    __slots__ = ("_call", "_on", "_scope", "_sock", "_wait")
+
+    def __init__(self, wait: Any, sock: socket, call: Callable[[], None], scope: Any) -> None:
+        self._wait, self._sock, self._call = wait, sock, call
+        self._scope, self._on = scope, True
+
+    async def run(self) -> None:
+        with self._scope:
+            while self._on:  # cancelled before it began, its socket may be closed already
+                await self._wait(self._sock)
+                if self._on:
+                    self._call()
+
+    def cancel(self) -> None:
+        self._on = False
+        self._scope.cancel()
+
+
 class TrioBackend:
-    """The running trio loop. `soon` and `later` are served by two tasks inside `serve`."""
+    """The running trio loop. All of it is served by tasks inside `serve`."""
 
     name = "trio"
 
@@ -234,6 +288,9 @@ class TrioBackend:
         self._idle: _TrioParker | None = None
         self._asleep: _TrioParker | None = None
         self._sleeps_until = float("inf")
+        self._nursery: Any = None
+        self._context = copy_context()
+        self._early: list[_TrioWatch] = []  # asked for before `serve` ran
 
     def parker(self) -> Parker[Any]:
         """A task reschedule."""
@@ -267,19 +324,45 @@ class TrioBackend:
             self._asleep = None
         return timed
 
+    def readable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """Called by a task of its own."""
+        return self._watch(self._lowlevel.wait_readable, sock, call)
+
+    def writable(self, sock: socket, call: Callable[[], None]) -> Timed:
+        """Called by a task of its own."""
+        return self._watch(self._lowlevel.wait_writable, sock, call)
+
+    def _watch(self, wait: Any, sock: socket, call: Callable[[], None]) -> _TrioWatch:
+        watch = _TrioWatch(wait, sock, call, self._trio.CancelScope())
+        if self._nursery is None:
+            self._early.append(watch)
+        else:  # what it calls does not see who asked
+            self._context.copy().run(self._nursery.start_soon, watch.run)
+        return watch
+
     async def serve(self) -> None:
         """Call back until cancelled."""
         async with self._trio.open_nursery() as nursery:
+            self._nursery, self._context = nursery, copy_context()
             nursery.start_soon(self._keep_time)
-            calls = self._calls
-            while True:
-                if not calls:
-                    self._idle = _TrioParker(self._lowlevel)
-                    await self._idle.wait()
-                for _ in range(len(calls)):
-                    calls.popleft()()
-                if calls:
-                    await self._trio.lowlevel.checkpoint()
+            for watch in self._early:
+                nursery.start_soon(watch.run)
+            self._early.clear()
+            try:
+                await self._call_back()
+            finally:
+                self._nursery = None
+
+    async def _call_back(self) -> None:
+        calls = self._calls
+        while True:
+            if not calls:
+                self._idle = _TrioParker(self._lowlevel)
+                await self._idle.wait()
+            for _ in range(len(calls)):
+                calls.popleft()()
+            if calls:
+                await self._trio.lowlevel.checkpoint()
 
     async def _keep_time(self) -> None:
         while True:

@@ -65,6 +65,13 @@ class Blocks:
                 del self._blocks[number]
         return entry
 
+    def below(self, place: int) -> int:
+        """How many are at lower places. Looks at a number for each 64 entries."""
+        number = place >> _BITS
+        count = sum(block[_SIZE] for key, block in self._blocks.items() if key < number)
+        own = self._blocks.get(number, _EMPTY)
+        return count + sum(entry is not None for entry in own[: place & _MASK])
+
     def first(self) -> Entry | None:
         """The entry with the lowest place. Looks at one place for each 64 entries, at the least."""
         if not self._blocks:
@@ -194,6 +201,22 @@ class Backlog:
     def is_claimable(self, entry: Entry) -> bool:
         """Whether it could be handed out now."""
         return entry.place in self._claimable
+
+    def before(self, entry: Entry, kind: str, limit: int) -> int | None:
+        """How many come before a claimable entry in an order that does not draw, but for those apart
+        where it is not itself. None where more than `limit` would have to be looked at one by one."""
+        place = entry.place
+        apart = () if place in self._apart else self._apart
+        if kind == "priority":
+            if len(self._claimable) > limit:
+                return None
+            ahead = (-entry.priority, place)
+            return sum((-e.priority, e.place) < ahead and e.place not in apart for e in self._claimable)
+        lower = self._claimable.below(place)
+        if kind == "filo":
+            passed = sum(other > place for other in apart) if len(apart) <= limit else 0
+            return len(self._claimable) - lower - 1 - passed
+        return lower - (sum(other < place for other in apart) if len(apart) <= limit else 0)
 
     def set_apart(self, entry: Entry, key: str) -> None:
         """Put an entry that was just popped into the line of its function."""

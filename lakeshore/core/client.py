@@ -1,4 +1,8 @@
-"""The other side of a peer: what a program has asked and not been answered yet. No loop, no waiting."""
+"""The other side of a peer: what a program has asked and not been answered yet. No loop, no waiting.
+
+A client outlives its links. What was asked is kept until it is answered, and sent again on the next
+link where that does no harm; streams are taken up where they stopped.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from .credit import Limits, Meter
 from .messages import (
     Accepted,
     Blocked,
@@ -15,7 +20,9 @@ from .messages import (
     Credit,
     Drop,
     Outcome,
+    Post,
     Refusal,
+    Retry,
     StreamEnd,
     StreamGap,
     Submit,
@@ -27,32 +34,87 @@ from .ports import Link
 
 Reply = Callable[[Any], None]
 
+_UNKNOWN = (
+    "the connection broke before the answer came: it may have been done or not; look, and ask again if it was not"
+)
+_UNREACHED = "the plane could not be reached {for_how_long}: nothing was sent; see whether its head runs"
+
+
+class _Nowhere:
+    """The link of a client that has none just now."""
+
+    def send(self, message: Any, /) -> None:
+        """It is kept by who sends it."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _Following:
+    """An open stream: where it is to be taken up, and what the head may still send."""
+
+    __slots__ = ("ahead", "bytes", "cursor", "ended", "message", "sink")
+
+    def __init__(self, message: Any, sink: Reply) -> None:
+        self.message, self.sink = message, sink
+        self.cursor: int = message.since
+        self.ahead = self.bytes = 0  # what has come and was not consumed
+        self.ended = False
+
+    def came(self, chunk: Chunk) -> None:
+        """Count frames that have arrived."""
+        fresh = chunk.seq + chunk.count - self.cursor
+        self.cursor += fresh
+        self.ahead += fresh
+        self.bytes += len(chunk.data)
+
+    def again(self) -> Any:
+        """The request that goes on where this one stopped."""
+        message = self.message
+        credit, room = max(0, message.credit - self.ahead), max(0, message.room - self.bytes)
+        return msgspec.structs.replace(message, since=self.cursor, credit=credit, room=room)
+
 
 class Client:
     """Numbers requests, matches answers, and takes turns at a full queue.
 
     Args:
-        link: the way to the head.
+        link: the way to the head, where there is one already.
+        now: a clock, for how long outages may last.
+        publisher: names this client in its posts, where they may have to be sent again.
     """
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(
+        self, link: Link | None = None, *, now: Callable[[], float] = lambda: 0.0, publisher: bytes = b""
+    ) -> None:
+        self.link: Link = link or _Nowhere()
         self.number = itertools.count(1).__next__  # of the next request; from any thread
+        self._now, self._publisher = now, publisher
+        self._linked = self._direct = link is not None  # direct: nothing is ever held back
         self._waiting: dict[int, Reply] = {}
-        self._parked: dict[int, Submit | SubmitMany] = {}  # payloads that may have to be sent again
+        self._asked: dict[int, Any] = {}  # what waits for an answer, in order: it may have to be sent again
+        self._unsent: dict[int, float] = {}  # of these, what has not left, and since when it waits
+        self._waits_unsent: dict[int, float] = {}  # the same of waits, which have a credit of their own
+        self._sent_twice: set[int] = set()
+        self._blocked: set[int] = set()
         self._gathered: dict[int, list[Accepted | Refusal]] = {}
-        self._streams: dict[int, Reply] = {}
+        self._streams: dict[int, _Following] = {}
+        self._posts: dict[int, int] = {}  # unanswered posts by request: their numbers
+        self._posted = 0
+        self._meter: Meter | None = None
+        self._broke = 0.0
         self._closed: Refusal | None = None
+        self.wanted: Callable[[], None] = lambda: None  # called when something waits for a link
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Blocked: lambda message: None,
+            Blocked: self._wait_for_turn,
             Turn: self._turn,
-            Accepted: self._accepted,
+            Accepted: self._answer,
             Outcome: self._answer,
             Refusal: self._refused,
             SubmittedMany: self._many,
-            Chunk: self._stream,
-            StreamEnd: self._stream,
-            StreamGap: self._stream,
+            Chunk: self._chunk,
+            StreamEnd: self._stream_end,
+            StreamGap: self._stream_end,
         }
 
     def ask(self, message: Any, reply: Reply) -> None:
@@ -60,30 +122,41 @@ class Client:
         if self._closed is not None:
             reply(msgspec.structs.replace(self._closed, req=message.req))
             return
-        self._waiting[message.req] = reply
-        kind = message.__class__
-        if kind is Submit or kind is SubmitMany:
-            self._parked[message.req] = message
-        self.link.send(message)
+        if self._publisher and type(message) is Post:
+            message = self._numbered(message)
+        req = message.req
+        self._waiting[req] = reply
+        self._asked[req] = message
+        if self._direct:
+            self.link.send(message)
+        else:
+            self._queue(message)
 
     def drop(self, req: int, id: bytes = b"") -> None:
         """Nobody waits for an answer any more."""
         if self._waiting.pop(req, None) is not None:
-            self._parked.pop(req, None)
-            self._gathered.pop(req, None)
-            self.link.send(Drop(req, id))
+            unsent = req in self._unsent or req in self._waits_unsent
+            self._forget(req)
+            if not unsent:
+                self.link.send(Drop(req, id))
 
     def open(self, message: Any, sink: Reply) -> None:
         """Open a stream; `sink` is called with its chunks, then its end, gap or refusal."""
         if self._closed is not None:
             sink(msgspec.structs.replace(self._closed, req=message.req))
             return
-        self._streams[message.req] = sink
-        self.link.send(message)
+        self._streams[message.req] = _Following(message, sink)
+        if self._linked:
+            self.link.send(message)
+        else:
+            self.wanted()
 
     def consumed(self, req: int, frames: int, size: int = 0) -> None:
         """Give a stream's credit back, in frames and in bytes."""
-        if req in self._streams:
+        stream = self._streams.get(req)
+        if stream is not None:
+            stream.ahead -= frames
+            stream.bytes -= size
             self.link.send(Credit(req, frames, size))
 
     def close_stream(self, req: int, id: bytes = b"") -> None:
@@ -95,63 +168,217 @@ class Client:
         """Take one message off the link."""
         self._handlers.get(message.__class__, self._answer)(message)
 
+    # links come and go
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a way to the head now."""
+        return self._linked
+
+    @property
+    def wants(self) -> bool:
+        """Whether anybody waits for an answer or reads a stream."""
+        return bool(self._waiting or self._streams)
+
+    def unlinked(self) -> None:
+        """The link broke. What was asked stays asked."""
+        self.link, self._linked, self._direct, self._meter = _Nowhere(), False, False, None
+        self._broke = self._now()
+
+    def relinked(self, link: Link, limits: Limits | None) -> None:
+        """There is a new link, within whose limits everything goes on that was not answered."""
+        self.link, self._linked = link, True
+        self._meter = None if limits is None else Meter(limits)
+        self._direct = limits is None
+        unsure: list[int] = []
+        for req, message in list(self._asked.items()):
+            if req in self._line(message):
+                continue
+            if message.resent:
+                self._sent_twice.add(req)
+                self._line(message)[req] = self._broke
+            else:
+                unsure.append(req)
+        for req in unsure:
+            self.receive(Refusal(req, "OutcomeUnknown", _UNKNOWN))
+        waiting = sorted((*self._unsent, *self._waits_unsent))
+        self._unsent, self._waits_unsent = {}, {}
+        for req in waiting:  # by number is in order
+            if req in self._asked:
+                self._queue(self._asked[req])
+        for stream in list(self._streams.values()):
+            if not stream.ended:
+                link.send(stream.again())
+
+    def expire(self, before: float, for_how_long: str) -> None:
+        """There was no link since that time: refuse what may not wait for ever, if it waits as long."""
+        if self._linked or self._broke > before:
+            return
+        for req, message in list(self._asked.items()):
+            if message.waits or req in self._blocked or self._unsent.get(req, 0.0) > before:
+                continue
+            if req in self._unsent and req not in self._sent_twice:
+                self.receive(Refusal(req, "Unreachable", _UNREACHED.format(for_how_long=for_how_long)))
+            else:
+                self.receive(Refusal(req, "OutcomeUnknown", _UNKNOWN))
+
     def closed(self, why: Refusal) -> None:
-        """The link is gone: everyone who waits, and who comes later, is told why."""
+        """There will be no link any more: everyone who waits, and who comes later, is told why."""
         self._closed = why = self._closed or why  # the first reason is the real one
         waiting, self._waiting = self._waiting, {}
         streams, self._streams = self._streams, {}
-        self._parked.clear()
-        self._gathered.clear()
-        for req, reply in (*waiting.items(), *streams.items()):
+        for held in (self._asked, self._unsent, self._waits_unsent, self._gathered, self._posts):
+            held.clear()
+        self._sent_twice.clear()
+        self._blocked.clear()
+        for req, reply in waiting.items():
             reply(msgspec.structs.replace(why, req=req))
+        for req, stream in streams.items():
+            if not stream.ended:
+                stream.sink(msgspec.structs.replace(why, req=req))
+
+    # sending
+
+    def _queue(self, message: Any) -> None:
+        """Send as soon as there is a link with room, behind what waits already."""
+        meter, line = self._meter, self._line(message)
+        if self._linked and (meter is None or (not line and meter.fits(message))):
+            self._send(message)
+        else:
+            line[message.req] = self._now()
+            if not self._linked:
+                self.wanted()
+
+    def _send(self, message: Any) -> None:
+        if self._meter is not None:
+            self._meter.take(message)
+        if message.req in self._sent_twice:
+            message = self._again(message)
+        self.link.send(message)
+
+    def _line(self, message: Any) -> dict[int, float]:
+        """Where a request waits for credit: each of the two has its own."""
+        return self._waits_unsent if message.waits else self._unsent
+
+    def _pump(self) -> None:
+        meter = self._meter
+        for line in (self._unsent, self._waits_unsent):
+            while line and meter is not None:
+                req = next(iter(line))
+                message = self._asked[req]
+                if not meter.fits(message):
+                    break
+                del line[req]
+                self._send(message)
+
+    def _again(self, message: Any, *, ticket: bool = False) -> Any:
+        """A request as it is sent a second time."""
+        kind = type(message)
+        if kind is Submit:
+            return msgspec.structs.replace(message, again=True, ticket=ticket)
+        if kind is SubmitMany:
+            again = message.req in self._sent_twice
+            first, *rest = message.items[len(self._gathered.get(message.req, ())) :]
+            items = (
+                msgspec.structs.replace(first, again=again, ticket=ticket),
+                *(msgspec.structs.replace(item, again=True) if again else item for item in rest),
+            )
+            return SubmitMany(message.req, items)
+        if kind is Retry:
+            return msgspec.structs.replace(message, again=True)
+        return message
+
+    def _numbered(self, message: Post) -> Post:
+        self._posted += 1
+        settled = next(iter(self._posts.values()), self._posted)
+        self._posts[message.req] = self._posted
+        return msgspec.structs.replace(
+            message, publisher=self._publisher, number=self._posted, settled=settled
+        )
+
+    def _forget(self, req: int) -> None:
+        """A request is over."""
+        self._asked.pop(req, None)
+        if self._direct and not self._sent_twice:
+            if self._gathered or self._posts or self._blocked:
+                self._gathered.pop(req, None)
+                self._posts.pop(req, None)
+                self._blocked.discard(req)
+            return
+        for held in (self._gathered, self._posts):
+            held.pop(req, None)
+        self._blocked.discard(req)
+        self._sent_twice.discard(req)
+        self._unsent.pop(req, None)
+        self._waits_unsent.pop(req, None)
+        if self._meter is not None:
+            self._meter.give(req)
+            self._pump()
+
+    # answers
 
     def _answer(self, message: Any) -> None:
-        reply = self._waiting.pop(message.req, None)
+        req = message.req
+        reply = self._waiting.pop(req, None)
         if reply is not None:
-            reply(message)
-
-    def _accepted(self, message: Accepted) -> None:
-        self._parked.pop(message.req, None)
-        reply = self._waiting.pop(message.req, None)
-        if reply is not None:
+            if self._direct and not (self._sent_twice or self._gathered or self._posts or self._blocked):
+                self._asked.pop(req, None)  # as `_forget` would
+            else:
+                self._forget(req)
             reply(message)
 
     def _refused(self, message: Refusal) -> None:
         if message.req in self._streams:
-            self._streams[message.req](message)
+            stream = self._streams[message.req]
+            stream.ended = True
+            stream.sink(message)
             return
-        self._parked.pop(message.req, None)
         gathered = self._gathered.pop(message.req, None)
         if gathered is not None:  # the queue closed while the rest of a submit_many waited
-            message_many = SubmittedMany(message.req, (*gathered, message))
-            self._answer(message_many)
+            self._answer(SubmittedMany(message.req, (*gathered, message)))
         else:
             self._answer(message)
 
+    def _wait_for_turn(self, message: Any) -> None:
+        """It is the head's turn to speak: that takes no credit."""
+        if message.req in self._asked:
+            self._blocked.add(message.req)
+            if self._meter is not None:
+                self._meter.give(message.req)
+                self._pump()
+
     def _turn(self, message: Turn) -> None:
-        parked = self._parked.get(message.req)
+        parked = self._asked.get(message.req)
+        self._blocked.discard(message.req)
         if parked is None:
             self.link.send(Drop(message.req))  # it was cancelled: free the place
-        elif isinstance(parked, Submit):
+            return
+        if self._meter is not None:
+            self._meter.take(parked)
+        if type(parked) is Submit and message.req not in self._sent_twice:
             self.link.send(msgspec.structs.replace(parked, ticket=True))
         else:
-            gathered = self._gathered.get(message.req)
-            done = len(gathered) if gathered else 0
-            first, *rest = parked.items[done:]
-            items = (msgspec.structs.replace(first, ticket=True), *rest)
-            self.link.send(SubmitMany(message.req, items))
+            self.link.send(self._again(parked, ticket=True))
 
     def _many(self, message: SubmittedMany) -> None:
         if message.req not in self._waiting:
             return
         gathered = self._gathered.setdefault(message.req, [])
         gathered.extend(message.results)
-        if not message.blocked:
+        if message.blocked:
+            self._wait_for_turn(message)
+        else:
             del self._gathered[message.req]
-            del self._parked[message.req]
             self._answer(SubmittedMany(message.req, tuple(gathered)))
 
-    def _stream(self, message: Chunk | StreamEnd | StreamGap) -> None:
-        sink = self._streams.get(message.req)
-        if sink is not None:
-            sink(message)
+    def _chunk(self, message: Chunk) -> None:
+        stream = self._streams.get(message.req)
+        if stream is not None:
+            stream.came(message)
+            stream.sink(message)
+
+    def _stream_end(self, message: StreamEnd | StreamGap) -> None:
+        stream = self._streams.get(message.req)
+        if stream is not None:
+            stream.ended = True
+            stream.sink(message)

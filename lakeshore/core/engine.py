@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .actor import NEVER, WAKE, Actor, Read
-from .errors import StoreFailed
+from .errors import StoreFailed, StoreLocked
 from .ids import text_of
 from .messages import Accepted, Refusal
 from .ports import Outlet, Store
@@ -36,6 +36,7 @@ class Engine:
         new_id: makes 16-byte ids.
         wake: called when there is something to do and nobody is doing it.
         failed: called once, with the bug that ended the plane.
+        superseded: called once, where another process has taken the store over.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Engine:
         seeded: Callable[[int], Callable[[], float]],
         wake: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None] = lambda error: None,
+        superseded: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = store
         self.monotonic, self.wall, self.uniform, self.new_id = monotonic, wall, uniform, new_id
-        self.seeded, self.wake, self.failed = seeded, wake, failed
+        self.seeded, self.wake, self.failed, self._superseded = seeded, wake, failed, superseded
         self.now, self.at = monotonic(), wall()  # of this turn
         self.failure: BaseException | None = None
+        self.ended = False  # another process has the store now: nothing leaves here any more
         self.store_error: BaseException | None = None
         self._mail: deque[tuple[Actor, Any, Any]] = deque()
         self._timers: list[tuple[float, int, Actor]] = []
@@ -167,7 +170,7 @@ class Engine:
         self._retry_at = NEVER
 
     def _pump(self, limit: int) -> None:
-        if self.failure is not None:
+        if self.failure is not None or self.ended:
             return
         self.now, self.at = self.monotonic(), self.wall()
         if (self._timers and self._timers[0][0] <= self.now) or self._retry_at <= self.now:
@@ -234,7 +237,12 @@ class Engine:
             self.fail(error)
 
     def _settle(self, result: Committed | BaseException) -> None:
-        if self.failure is not None or self._flying is None:
+        if self.failure is not None or self.ended or self._flying is None:
+            return
+        if isinstance(result, StoreLocked):
+            self.ended = True
+            self.close()
+            self._superseded()
             return
         if isinstance(result, BaseException):
             self._commit_failed(result)

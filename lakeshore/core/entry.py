@@ -125,11 +125,18 @@ class Entry(Struct, gc=False):
                 result if result is None or len(result) <= INLINE else None,
                 self.error,
                 self.reason,
-                0 if journal is None else journal.next_seq,
+                0 if journal is None else self._frames(journal),
                 self.args_size,
                 rare.claimable_at,
             ),
         )
+
+    def _frames(self, journal: Journal) -> int:
+        """Frames in all; while it runs, those of earlier attempts: what a journal that is opened again
+        has beyond them is of this one."""
+        if self.state is State.RUNNING:
+            return journal.next_seq - journal.index_of(self.attempt)
+        return journal.next_seq
 
     @property
     def claimable_since(self) -> float:

@@ -75,6 +75,18 @@ class QueueFull(Refused):
     retry_after: float | None
 
 
+class Unauthorized(Refused):
+    """No token, or one that the head does not know (any more)."""
+
+    code = 401
+
+
+class Forbidden(Refused):
+    """The token's role or namespace does not allow this."""
+
+    code = 403
+
+
 class BadRequest(Refused):
     """The request itself can't be right, whatever the plane's state."""
 
@@ -83,6 +95,32 @@ class StoreFailed(Refused):
     """The plane can't write its store just now (a full disk, say); nothing was accepted."""
 
     code = 507
+
+
+class OutcomeUnknown(Refused):
+    """The connection broke after a request was sent and before its answer came."""
+
+    code = 504
+
+
+class Unreachable(Refused):
+    """The head of a plane can't be reached, or does not answer; nothing was sent."""
+
+    code = 503
+
+
+class VersionMismatch(Refused):
+    """The two ends speak different versions of the protocol; the message says which to upgrade."""
+
+    code = 426
+
+
+class Busy(Refused):
+    """The head takes no more connections just now; come back after `retry_after` seconds."""
+
+    code = 503
+    fields: ClassVar[tuple[str, ...]] = ("retry_after",)
+    retry_after: float | None
 
 
 class InternalError(Refused):
@@ -107,6 +145,14 @@ class PayloadTooLarge(LakeshoreError, ValueError):
     """A value is larger than the payload limit; nothing was sent."""
 
 
+class FramingError(LakeshoreError):
+    """What came over a link is not what a Lakeshore sends; the link is of no more use."""
+
+
+class CannotListen(LakeshoreError):
+    """An address can't be listened on; the message says why and what to do."""
+
+
 class WouldDeadlock(LakeshoreError, RuntimeError):
     """A blocking verb was called where it would stop the very loop that answers it."""
 
@@ -125,6 +171,7 @@ class StoreLocked(StoreError):
     def __init__(self, message: str, pid: int | None = None) -> None:
         super().__init__(message, pid)
         self.pid = pid
+        self.final = False  # waiting does not help
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -136,6 +183,10 @@ class StoreCorrupt(StoreError):
 
 class StoreTooNew(StoreError):
     """The file was written by a newer Lakeshore."""
+
+
+class StoreServed(StoreError):
+    """The store belongs to `lakeshore serve`, which alone may host it."""
 
 
 class IllegalMove(LakeshoreError):

@@ -12,6 +12,7 @@ from .rows import Failure
 _MESSAGE, _TRACEBACK = 16 << 10, 64 << 10  # most bytes of the exception itself
 _INNER_MESSAGE, _INNER_TRACEBACK = 4 << 10, 8 << 10  # and of each cause and leaf
 _CAUSES, _LEAVES, _NOTES = 16, 64, 64
+_ALL_NOTES, _INNER_ALL_NOTES = 64 << 10, 8 << 10  # bytes of all notes of one exception
 _VISITS = 1024  # how many members of groups are looked at
 _NURSERIES = ("unhandled errors in a TaskGroup", "Exceptions from Trio nursery")  # each loop's words
 
@@ -24,10 +25,11 @@ def describe(exc: BaseException, *, skip_frames: int = 0) -> Failure:
         skip_frames: how many outermost traceback entries are ours and left out, so that the first
             is the user's own.
 
-    Returns: type as `module.qualname`, message (at most 16 KiB), notes, the formatted traceback with
-        its causes (at most 64 KiB, both cut in the middle with a mark), the cause or, unless
-        suppressed, the context, and so on (at most 16), and the leaves of an exception group (at
-        most 64). Causes and leaves are shorter: 4 KiB and 8 KiB. All text can be encoded as UTF-8.
+    Returns: type as `module.qualname`, message (at most 16 KiB), notes (at most 64 KiB in all), the
+        formatted traceback with its causes (at most 64 KiB, cut in the middle with a mark, as is the
+        message), the cause or, unless suppressed, the context, and so on (at most 16), and the leaves
+        of an exception group (at most 64). Causes and leaves are shorter: 4 KiB and 8 KiB. All text can
+        be encoded as UTF-8.
     Raises: nothing.
     """
     trace = _ask(lambda: exc.__traceback__)
@@ -41,7 +43,7 @@ def describe(exc: BaseException, *, skip_frames: int = 0) -> Failure:
         type=_type_name(exc),
         message=_cut(_message(exc), _MESSAGE),
         traceback=_cut(_format(exc, trace, chain=True), _TRACEBACK),
-        notes=_notes(exc, _MESSAGE),
+        notes=_notes(exc, _MESSAGE, _ALL_NOTES),
         cause=cause,
         leaves=tuple(_short(leaf, None) for leaf in _leaves(exc)),
     )
@@ -53,7 +55,7 @@ def _short(exc: BaseException, cause: Failure | None) -> Failure:
         type=_type_name(exc),
         message=_cut(_message(exc), _INNER_MESSAGE),
         traceback=_cut(_format(exc, trace, chain=False), _INNER_TRACEBACK),
-        notes=_notes(exc, _INNER_MESSAGE),
+        notes=_notes(exc, _INNER_MESSAGE, _INNER_ALL_NOTES),
         cause=cause,
     )
 
@@ -92,11 +94,19 @@ def _plain_name(value: object) -> str:
     return type.__dict__["__name__"].__get__(type(value))
 
 
-def _notes(exc: BaseException, limit: int) -> tuple[str, ...]:
+def _notes(exc: BaseException, limit: int, room: int) -> tuple[str, ...]:
     notes = _ask(lambda: exc.__notes__)
     several = issubclass(type(notes), list | tuple)
     listed = _ask(lambda: list(notes[:_NOTES])) if several else [] if notes is None else [notes]
-    return tuple(_cut(_text(note), limit) for note in listed or ())
+    kept: list[str] = []
+    for note in listed or ():
+        text = _cut(_text(note), limit)
+        room -= len(text.encode())
+        if room < 0:
+            kept.append("… more notes were left out …")
+            break
+        kept.append(text)
+    return tuple(kept)
 
 
 def _format(exc: BaseException, trace: TracebackType | None, *, chain: bool) -> str:

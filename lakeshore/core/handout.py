@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .entry import Entry
@@ -22,13 +23,14 @@ class Handout:
     """The exit of one queue; runs in its turns.
 
     `hungry` workers took less than they had room for, and are called when there is more. `unresolved`
-    says which workers can't find a function; its entries are set apart when such a worker meets them.
+    says which workers can't find a function, and why; its entries are set apart when such a worker meets
+    them.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue, self.engine = queue, queue.engine
         self.hungry: dict[Member, None] = {}
-        self.unresolved: dict[str, set[Member]] = {}
+        self.unresolved: dict[str, dict[Member, str]] = {}
         self._watched = False  # a worker that ends when nothing is left waits for a retry delay
         queue.handlers |= {Take: self.on_take, Join: self.on_join, Leave: self.on_leave}
 
@@ -120,6 +122,8 @@ class Handout:
         claimable = (
             entry is not None and entry.state is State.QUEUED and self.queue.backlog.is_claimable(entry)
         )
+        if entry is not None and entry.pinned is member and not claimable and entry.state is State.QUEUED:
+            return  # its delay is not over: an offer follows
         if entry is not None and claimable and self.queue.state in HANDS_OUT:
             self.queue.backlog.remove(entry)
             if entry.expires_at <= self.engine.now:
@@ -220,7 +224,7 @@ class Handout:
         return self._refused_by_all(self.function_key(entry))
 
     def _refused_by_all(self, key: str) -> bool:
-        refusing = self.unresolved.get(key, set())
+        refusing = self.unresolved.get(key, {})
         return all(member in refusing for member in self.queue.members)
 
     def is_stuck(self, entry: Entry) -> bool:
@@ -239,13 +243,17 @@ class Handout:
         self.queue.members.pop(member, None)
         self.hungry.pop(member, None)
         for key in [key for key, members in self.unresolved.items() if member in members]:
-            self.unresolved[key].discard(member)
+            del self.unresolved[key][member]
             if not self.unresolved[key]:
                 del self.unresolved[key]
 
-    def cannot_resolve(self, entry: Entry, member: Member) -> None:
+    def cannot_resolve(self, entry: Entry, member: Member, reason: str) -> None:
         """A worker can't find an entry's function."""
-        self.unresolved.setdefault(self.function_key(entry), set()).add(member)
+        self.unresolved.setdefault(self.function_key(entry), {})[member] = reason
+
+    def refusals(self, entry: Entry) -> Mapping[Member, str]:
+        """Workers that can't find an entry's function, and the reason that each gave."""
+        return self.unresolved.get(self.function_key(entry), {})
 
     def function_key(self, entry: Entry) -> str:
         """What names the function of an entry."""

@@ -104,3 +104,8 @@ def parse(text: str) -> bytes:
 def milliseconds(raw: bytes) -> int:
     """When an id was made, in milliseconds since 1970."""
     return int.from_bytes(raw[:6], "big")
+
+
+def floor(seconds: float) -> bytes:
+    """What is below every id made at that time (seconds since 1970), and above those made before."""
+    return int(min(max(seconds, 0.0) * 1000, (1 << 48) - 1)).to_bytes(6, "big") + bytes(10)

@@ -9,8 +9,9 @@ from .entry import Entry
 from .errors import Conflict
 from .ids import text_of
 from .intake import refusal
-from .messages import Answer, Described, Drop, Follow, Get, Retry, Wait, Why
-from .states import HANDS_OUT, LIVE, State
+from .messages import Described, Drop, Follow, Get, Retry, Wait, Why
+from .states import LIVE
+from .why import explain_live
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -59,35 +60,7 @@ class Inquiries:
         entry = self.live(message, peer)
         if entry is None:
             return
-        self.engine.emit(peer, Answer(message.req, self._reasons(entry)))
-
-    def _reasons(self, entry: Entry) -> list[str]:
-        queue = self.queue
-        if entry.state is State.RUNNING:
-            return [f"attempt {entry.attempt} is running"]
-        if entry.state.terminal:
-            return [f"it is {entry.state}"]
-        reasons: list[str] = []
-        if entry.error is not None:
-            reasons.append(f"attempt {entry.attempt} failed: {entry.error.headline}")
-        if queue.state not in HANDS_OUT:
-            reasons.append(f"queue {queue.name!r} is {queue.state} and hands out nothing")
-        if entry.ready_at > self.engine.now:
-            what = "its retry delay" if entry.retrying else "its delay"
-            reasons.append(f"{what} ends in {entry.ready_at - self.engine.now:.1f} s")
-        elif queue.handout.is_stuck(entry):
-            name = entry.call.options.function.name
-            reasons.append(f"no live worker can find the function {name}: start one that can import it")
-        limit = queue.settings.admission.max_running
-        if limit is not None and len(queue.running) >= limit:
-            reasons.append(
-                f"{len(queue.running)} of queue {queue.name!r} are running, max_running is {limit}"
-            )
-        if not queue.members:
-            reasons.append(f"no worker serves queue {queue.name!r}: start one with run_worker")
-        elif not reasons:
-            reasons.append(f"all {len(queue.members)} workers are busy, {len(queue.backlog)} are queued")
-        return reasons
+        explain_live(message, peer, self.queue, entry)
 
     def on_retry(self, message: Retry, peer: Any) -> None:
         entry = self.live(message, peer)

@@ -157,6 +157,7 @@ class Intake:
                 self.engine.emit(ticket.peer, refusal(ticket.req, self._full(why, ticket.size)))
                 continue
             until = self.engine.now + _RESERVED
+            self._redeem(key)  # a peer that asked twice has one place
             self._reserved[key] = (until, ticket.size)
             self._promised += ticket.size
             self._lapses.append((until, key))
@@ -270,7 +271,7 @@ class Intake:
         (self.engine.send if results and all(map(_at_once, results)) else self.engine.emit)(peer, answer)
 
     def _known(self, message: Submit, peer: Peer, id: bytes, digest: bytes) -> Accepted | Refusal:
-        if message.ticket and self._free(_key(peer, message)):
+        if (message.ticket or message.again) and self._free(_key(peer, message)):
             self.let_in()
         same = digest == message.digest
         if same or not message.strict:
@@ -300,7 +301,7 @@ class Intake:
         error = self.refuses(message)
         if error is None and message.id in queue.space.live:
             error = Conflict(f"{text_of(message.id)} is submitted already: each submit makes its own id")
-        reserved = message.ticket and self._redeem(_key(peer, message))
+        reserved = (message.ticket or message.again) and self._redeem(_key(peer, message))
         if error is None and not reserved and self._limited:
             size, rule = len(message.call.args or b""), queue.settings.admission
             if self._tickets and rule.on_full == "block":
@@ -367,6 +368,8 @@ class Intake:
         """Give the submitter a ticket, unless it has gone meanwhile."""
         if message.req not in peer.open:
             return False
+        if _key(peer, message) in self._numbers:
+            return True  # its link broke: it asks again, in its old place
         self._count += 1
         self._tickets[self._count] = Ticket(peer, message)
         self._numbers[_key(peer, message)] = self._count

@@ -133,6 +133,10 @@ class Journal:
         self.host.engine.emit(self, row)
         return True
 
+    def index_of(self, attempt: int) -> int:
+        """How many frames of an attempt are stored, or about to be: the index of its next one."""
+        return self.index if attempt == self.attempt else 0
+
     def trim(self, below: int) -> None:
         """Drop the chunks that end at or before frame `below`."""
         marks = self._marks

@@ -9,27 +9,49 @@ import msgspec
 from .actor import Actor
 from .bodies import PICKLES
 from .engine import Engine
+from .leases import Leases
 from .messages import (
+    Anew,
     Began,
     Bye,
+    Dismiss,
     Drain,
     Ended,
     Frames,
     GaveBack,
     Hello,
     Kept,
+    PleaseDrain,
     Quiet,
     Reclaim,
+    Serving,
     Stop,
 )
-from .notes import Bound, Gone, Late, Offer, Ready, Returned, Settled, Take, Took, Unbound, Unpinned
+from .notes import (
+    Bound,
+    Farewell,
+    Gone,
+    Late,
+    Offer,
+    Ready,
+    Removal,
+    Returned,
+    Revoked,
+    Settled,
+    Take,
+    Took,
+    Unbound,
+    Unpinned,
+)
 from .ports import Outlet
+from .presence import Presence
 from .rows import WorkerRow
 
 if TYPE_CHECKING:
     from .queue import Queue
     from .space import Space
 
+_LEFT = "its worker left before it had it"
 SHORT_BODY, MEASURED_BODIES = 0.010, 8  # below which, and after how many, a worker may run ahead
 
 
@@ -38,17 +60,24 @@ class Member(Actor):
 
     Args:
         hello: what the worker said of itself.
-        wire: where messages to the worker go.
+        wire: where messages to the worker go; None for one of an earlier process of the head, that
+            has to come back.
+        leases: the clock of those in other processes.
     """
 
-    def __init__(self, engine: Engine, space: Space, hello: Hello, wire: Outlet) -> None:
+    def __init__(
+        self, engine: Engine, space: Space, hello: Hello, wire: Outlet | None, leases: Leases
+    ) -> None:
         super().__init__(engine)
-        self.space, self.hello, self.wire = space, hello, wire
+        self.space, self.hello = space, hello
         self.queues: dict[Queue, None] = {}
         self.grants: dict[bytes, tuple[Queue, int]] = {}
         self._known: dict[bytes, None] = {}  # hashes of pickled bodies it was sent, newest last
-        self.draining = self.gone = False
-        self.started = self.seen = engine.wall()
+        self._lacked: set[bytes] = set()  # of those, what did not arrive
+        self.draining = self.gone = self.away = False
+        self.dismissal = ""  # why an operator has removed it
+        self.commands: tuple[dict[str, Any], ...] = ()  # that operators had run where it is
+        self.started, self.heard = engine.wall(), engine.monotonic()
         self.stale = 0
         self._ready: dict[Queue, None] = {}
         self._retrying: set[Queue] = set()
@@ -56,6 +85,7 @@ class Member(Actor):
         self._settling: set[bytes] = set()
         self._pending: set[bytes] = set()  # grants whose arguments are still being read
         self._following: bytes | None = None
+        self._following_in: Queue | None = None
         self._taken = 0
         self._bodies = 0
         self._mean = 0.0
@@ -80,23 +110,32 @@ class Member(Actor):
             Gone: self._on_gone,
             Stop: self._on_stop,
             Reclaim: self._on_stop,
+            PleaseDrain: self._on_please_drain,
+            Removal: self._on_removal,
+            Farewell: self._on_farewell,
         }
+        self.presence: Presence | None = None
+        self.wire: Outlet
+        if hello.leased or wire is None:
+            self.presence = Presence(self, leases, wire)
+            self.wire = self.presence.line
+        else:
+            self.wire = wire
         engine.touch(self)
 
     def flush(self) -> None:
         """Store what is known of the worker: when it came, and when it went."""
-        self.engine.batch.put(
-            WorkerRow(
-                self.space.name,
-                self.hello.worker,
-                self.info(),
-                self.engine.wall() if self.gone else None,
-            )
-        )
+        if self.gone and self.space.members.get(self.hello.worker, self) is not self:
+            return  # its successor has been stored
+        info = self.info() | {"commands": list(self.commands)}
+        if self.presence is not None and not self.hello.near:  # a near one dies with its head
+            info |= {"leased": True, "followAll": self.hello.follow_all}
+        ended = self.engine.wall() if self.gone else None
+        self.engine.batch.put(WorkerRow(self.space.name, self.hello.worker, info, ended))
 
     def info(self) -> dict[str, Any]:
         """The worker's row as plain data."""
-        hello = self.hello
+        hello, engine = self.hello, self.engine
         return {
             "name": hello.name,
             "host": hello.host,
@@ -104,17 +143,26 @@ class Member(Actor):
             "queues": [queue.name for queue in self.queues] if hello.follow_all else list(hello.queues),
             "slots": hello.slots,
             "busy": min(len(self.grants), hello.slots),  # what it was granted ahead waits there
-            "state": "ended" if self.gone else "draining" if self.draining else "ready",
+            "state": self.state,
             "startedAt": self.started,
-            "lastSeenAt": self.seen,
+            "lastSeenAt": engine.wall() - max(engine.monotonic() - self.heard, 0.0),
             "labels": hello.labels,
             "versions": hello.versions,
+            "provider": hello.provider,
+            "daemon": hello.daemon,
         }
+
+    @property
+    def state(self) -> str:
+        """ready, draining, away (it has no connection just now) or ended."""
+        if self.gone:
+            return "ended"
+        return "away" if self.away else "draining" if self.draining else "ready"
 
     @property
     def credit(self) -> int:
         """How many more it may be granted now."""
-        if self.draining or self.gone:
+        if self.draining or self.away or self.gone:
             return 0
         hello = self.hello
         if hello.limit is not None:
@@ -142,6 +190,48 @@ class Member(Actor):
         """A grant that would have brought a pickled body was not sent."""
         self._known.pop(hash, None)
 
+    def forget_bodies(self) -> None:
+        """None is known to have arrived."""
+        self._known.clear()
+        self._lacked.clear()
+
+    def lacks(self, hash: bytes) -> bool:
+        """A pickled body did not arrive: whether it is worth sending again."""
+        self.forgets(hash)
+        again = hash not in self._lacked
+        self._lacked.add(hash)
+        return again
+
+    def adopt(self, queue: Queue, id: bytes, attempt: int) -> None:
+        """It was granted this by an earlier process of the head, and may have it still."""
+        self.grants[id] = (queue, attempt)
+        if self.presence is not None:
+            self.presence.line.assume_sent(id, attempt)
+
+    def take_back(self, id: bytes) -> None:
+        """A grant that its worker has not begun is none any more."""
+        del self.grants[id]
+        self._pending.discard(id)
+        self._taken -= 1
+
+    def take_back_unsent(self) -> None:
+        """What has not left for its worker yet is another's."""
+        for id, (queue, attempt) in list(self.grants.items()):
+            if not self._has_it(id, attempt):
+                self.take_back(id)
+                self.engine.tell(queue, Returned(id, attempt, _LEFT), self)
+
+    def count_taken(self) -> None:
+        """Of its limit it has used what it holds."""
+        self._taken = len(self.grants)
+
+    def go_on(self) -> None:
+        """It may have room, or nothing left to do."""
+        if self._following is not None and self._following_in is not None:
+            self.engine.tell(self._following_in, Take(1, self._following), self)
+        self._fill()
+        self._maybe_quiet()
+
     def _fill(self) -> None:
         if self._asking is not None or not self._ready:
             return
@@ -161,10 +251,12 @@ class Member(Actor):
             self.engine.tell(queue, Take(0), self)
 
     def _on_took(self, message: Took, queue: Queue) -> None:
-        if self.gone:  # it left while this was in the mail
+        if self.gone or self.away:  # it left while this was in the mail
             taken = (*message.pending, *((grant.id, grant.attempt) for grant in message.grants))
             for id, attempt in taken:
-                self.engine.tell(queue, Returned(id, attempt, "its worker left before it had it"), self)
+                self.engine.tell(queue, Returned(id, attempt, _LEFT), self)
+            if message.only is None:
+                self._asking = None
             return
         if message.only is None:
             self._asking = None
@@ -199,7 +291,7 @@ class Member(Actor):
             self.engine.emit(self.wire, message.grant)
 
     def _on_ended(self, message: Ended, sender: Any) -> None:
-        self.seen = self.engine.at
+        self.heard = self.engine.now
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
@@ -214,7 +306,7 @@ class Member(Actor):
             self._fill()
 
     def _on_report(self, message: Frames | Began | Kept, sender: Any) -> None:
-        self.seen = self.engine.at
+        self.heard = self.engine.now
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
@@ -222,14 +314,15 @@ class Member(Actor):
             self.engine.tell(held[0], message, self)
 
     def _on_gave_back(self, message: GaveBack, sender: Any) -> None:
-        self.seen = self.engine.at
+        self.heard = self.engine.now
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             self._refuse(message.id, message.attempt)
             return
-        del self.grants[message.id]
-        if not message.begun:
-            self._taken -= 1
+        if message.begun:
+            del self.grants[message.id]
+        else:
+            self.take_back(message.id)
             self._bodies, self._mean = 0, 0.0  # it ran ahead of long bodies: measure anew
         self.engine.tell(held[0], message, self)
         self._fill()
@@ -241,14 +334,14 @@ class Member(Actor):
     def _on_settled(self, message: Settled, queue: Queue) -> None:
         self._settling.discard(message.id)
         if message.following and self.hello.limit is not None:
-            self._following = message.id
+            self._following, self._following_in = message.id, queue
         elif message.following and queue in self.queues:
             self._ready[queue] = None  # ask it again: what it said of retries is out of date
             self._fill()
         self._maybe_quiet()
 
     def _on_offer(self, message: Offer, queue: Queue) -> None:
-        if self._following != message.id or self.draining or self.gone:
+        if self._following != message.id or self.draining or self.gone or self.away:
             return
         self.engine.tell(queue, Take(1, message.id), self)
 
@@ -276,6 +369,8 @@ class Member(Actor):
         rest = tuple(name for name in self.hello.queues if name != message.queue.name)
         self.hello = msgspec.structs.replace(self.hello, queues=rest)
         self.engine.touch(self)
+        if self.presence is not None:
+            self.engine.emit(self.wire, Serving(rest))
         self._ready.pop(message.queue, None)
         self._retrying.discard(message.queue)
         self._only_fifo = all(queue.settings.kind == "fifo" for queue in self.queues)
@@ -285,37 +380,68 @@ class Member(Actor):
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:
             return
-        if message.id not in self._pending:
+        if self._has_it(message.id, message.attempt):
             self.engine.emit(self.wire, message)
             return
-        self._pending.discard(message.id)  # the worker has not seen it: there is nothing to stop
-        del self.grants[message.id]
-        self._taken -= 1
+        self.take_back(message.id)  # there is nothing to stop
         self.engine.tell(queue, Returned(message.id, message.attempt, "killed before it began"), self)
-        self._fill()
-        self._maybe_quiet()
+        self.go_on()
+
+    def _has_it(self, id: bytes, attempt: int) -> bool:
+        """Whether the worker may have seen a grant, or will before anything else that is told now."""
+        if id in self._pending:
+            return False
+        return self.presence is None or self.presence.line.has_sent(id, attempt)
+
+    def _on_please_drain(self, message: PleaseDrain, sender: Any) -> None:
+        """An operator, or whoever launched it, wants it to end when it is done."""
+        self.draining = True
+        self._following = None
+        self.engine.touch(self)
+        self.engine.emit(self.wire, message)
+
+    def _on_removal(self, message: Removal, sender: Any) -> None:
+        if self.gone or self.dismissal:
+            return
+        self.draining, self.dismissal = True, message.reason
+        for id, (queue, attempt) in self.grants.items():
+            self.engine.tell(queue, Revoked(id, attempt, message.reason), self)
+        self.grants.clear()
+        self._pending.clear()
+        self.engine.tell(self, Farewell(message.reason))
+
+    def _on_farewell(self, message: Farewell, sender: Any) -> None:
+        """What it ran is killed; it is told with the commit that says so."""
+        self.engine.emit(self.wire, Dismiss(message.reason))
+        self.leave(message.reason, lost=False)
 
     def _on_drain(self, message: Drain, sender: Any) -> None:
-        self.seen = self.engine.at
+        self.heard = self.engine.now
         self.draining = True
         self._following = None
         self.engine.touch(self)
 
     def _on_bye(self, message: Bye, sender: Any) -> None:
-        self.seen = self.engine.at
-        self._leave("the worker ended", lost=False)
+        self.heard = self.engine.now
+        self.leave("the worker ended", lost=False)
 
     def _on_gone(self, message: Gone, sender: Any) -> None:
-        self._leave("the worker's connection broke", lost=True)
+        self.leave("the worker's connection broke", lost=True)
 
-    def _leave(self, reason: str, *, lost: bool) -> None:
+    def leave(self, reason: str, *, lost: bool) -> None:
+        """It is gone, and what it was granted goes back. One `lost` may have begun as many bodies as it
+        has slots; no more are charged to it."""
         if self.gone:
             return
         self.gone = True
-        for number, (id, (queue, attempt)) in enumerate(self.grants.items()):
-            charged = lost and number < self.hello.slots
+        room = self.hello.slots if lost else 0
+        for id, (queue, attempt) in self.grants.items():
+            charged = room > 0 and self._has_it(id, attempt)
+            room -= charged
             self.engine.tell(queue, Returned(id, attempt, reason, charged), self)
         self.grants.clear()
         self._pending.clear()
         self.engine.touch(self)
+        if lost and self.presence is not None:
+            self.engine.emit(self.wire, Anew(reason))
         self.engine.tell(self.space, Gone(), self)

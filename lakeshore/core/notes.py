@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .messages import Grant, Retry, Submit
+from .messages import Exec, Grant, Hello, Retry, Submit
+from .ports import Outlet
 from .rows import InvocationRow
 
 if TYPE_CHECKING:
@@ -73,6 +74,61 @@ class Leave(Note, frozen=True, gc=False):
 
 class Gone(Note, frozen=True, gc=False):
     """The link of a peer or member is closed."""
+
+
+class Parted(Note, frozen=True, gc=False):
+    """The link that was this outlet of a member is closed. An older one's end means nothing."""
+
+    wire: Outlet
+
+
+class Attach(Note, frozen=True, gc=False):
+    """Space to member: your worker has come back, on this outlet."""
+
+    hello: Hello
+    wire: Outlet
+
+
+class Attached(Note, frozen=True, gc=False):
+    """To oneself: the queues have said what they know of the worker's attempts."""
+
+
+class Overdue(Note, frozen=True, gc=False):
+    """Leases to member: your time seems to be over; look."""
+
+
+class Dead(Note, frozen=True, gc=False):
+    """Space to member: the process of your worker has ended, and how."""
+
+    reason: str
+
+
+class Removal(Note, frozen=True, gc=False):
+    """Space to member: your worker is removed, and what it runs is killed."""
+
+    reason: str
+
+
+class Farewell(Note, frozen=True, gc=False):
+    """To oneself: the queues have killed what the worker had; now it may be told."""
+
+    reason: str
+
+
+class Resumed(Note, frozen=True, gc=False):
+    """Member to queue: the worker of this grant has come back and holds it. It may have missed what
+    it was told of it."""
+
+    id: bytes
+    attempt: int
+
+
+class Revoked(Note, frozen=True, gc=False):
+    """Member to queue: kill this grant, whose worker is removed."""
+
+    id: bytes
+    attempt: int
+    reason: str
 
 
 class Returned(Note, frozen=True, gc=False):
@@ -142,3 +198,30 @@ class Parked(Note, frozen=True, gc=False):
     """Peer to space: a submit that names a queue the peer does not know."""
 
     request: Submit | Any
+
+
+class Used(Note, frozen=True, gc=False):
+    """To the office: somebody came in with this token."""
+
+    hash: bytes
+
+
+class Show(Note, frozen=True, gc=False):
+    """To the space: describe a worker, once it has heard what was told to it before."""
+
+    req: int
+    member: Member
+
+
+class Start(Note, frozen=True, gc=False):
+    """Space to parents: the daemon that a command is to run on is found."""
+
+    request: Exec
+    member: Member
+
+
+class Dismissed(Note, frozen=True, gc=False):
+    """Space to parents: this worker was removed."""
+
+    worker: bytes
+    reason: str

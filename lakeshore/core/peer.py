@@ -7,17 +7,24 @@ from typing import Any
 
 from .actor import Actor
 from .engine import Engine
+from .errors import BadRequest
 from .member import Member
 from .messages import (
     AddQueue,
+    Beat,
+    Beaten,
     Began,
     BulkCancel,
     Bye,
     CloseTopic,
     Credit,
+    Died,
     Drain,
+    DrainWorker,
     Drop,
     Ended,
+    Exec,
+    Exited,
     Follow,
     FollowTopic,
     Frames,
@@ -30,21 +37,27 @@ from .messages import (
     ListQueues,
     ListTopics,
     ListWorkers,
+    Minding,
+    Output,
     PatchQueue,
     Post,
     PruneJobs,
+    QueueEvents,
     QueueStats,
     RemoveQueue,
     RemoveTopic,
+    RemoveWorker,
     Retry,
     ShiftQueue,
     ShowQueue,
+    ShowWorker,
     Submit,
     SubmitMany,
     Wait,
     Why,
 )
-from .notes import Gone, Parked
+from .notes import Gone, Parked, Parted
+from .office import REQUESTS as TO_OFFICE
 from .ports import Link
 from .space import Space
 
@@ -70,6 +83,9 @@ class Peer:
         self._send = link.send
         self.open: dict[int, Actor] = {}
         self.member: Member | None = None
+        self.who = "a program in the head's own process"  # for the record
+        self._minds = False
+        self._wire: Wire
         to = self._to
         self._routes: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
@@ -87,9 +103,21 @@ class Peer:
             **dict.fromkeys((Post, CloseTopic, ListTopics, RemoveTopic), to(space.topics)),
             FollowTopic: self._follow_topic,
             **dict.fromkeys((AddQueue, ListQueues, ShowQueue, PatchQueue, ShiftQueue), to(space)),
-            **dict.fromkeys((RemoveQueue, QueueStats, BulkCancel, ListWorkers), to(space)),
+            **dict.fromkeys((RemoveQueue, QueueStats, QueueEvents, BulkCancel), to(space)),
+            **dict.fromkeys((ListWorkers, ShowWorker, DrainWorker, RemoveWorker), to(space)),
+            **dict.fromkeys(TO_OFFICE, to(space.office)),
             **dict.fromkeys((Ended, Frames, Began, Kept, GaveBack, Drain, Bye), self._to_member),
+            Beat: self._beat,
+            Died: self._died,
+            Exec: self._exec,
+            Minding: self._minding,
+            **dict.fromkeys((Output, Exited), to(space.parents)),
         }
+
+    @property
+    def wire(self) -> Wire:
+        """The outlet for what answers nothing."""
+        return Wire(self.link)
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
@@ -112,8 +140,10 @@ class Peer:
         for req, actor in list(self.open.items()):
             self.engine.tell(actor, Drop(req, b""), self)
         self.open.clear()
+        if self._minds:
+            self.engine.tell(self.space.parents, Gone(), self)
         if self.member is not None:
-            self.engine.tell(self.member, Gone())
+            self.engine.tell(self.member, Parted(self._wire) if self.member.hello.leased else Gone())
 
     def _to(self, actor: Actor) -> Callable[[Any], None]:
         return lambda message: self.engine.tell(actor, message, self)
@@ -154,7 +184,25 @@ class Peer:
             self.engine.tell(owner, message, self)
 
     def _hello(self, message: Hello) -> None:
-        self.member = self.space.register(message, Wire(self.link))
+        member, wire = self.member, Wire(self.link)
+        if member is not None and not member.gone and member.hello.worker != message.worker:
+            raise BadRequest("a worker has registered on this link already: another needs its own")
+        self.member = self.space.register(message, wire)
+        self._wire = wire
+
+    def _beat(self, message: Beat) -> None:
+        self._send(Beaten(message.worker, self.space.beat(message.worker)))
+
+    def _died(self, message: Died) -> None:
+        self.space.died(message.worker, message.reason)
+
+    def _exec(self, message: Exec) -> None:
+        self.open[message.req] = self.space.parents
+        self.engine.tell(self.space, message, self)
+
+    def _minding(self, message: Minding) -> None:
+        self._minds = True
+        self.engine.tell(self.space.parents, message, self)
 
     def _to_member(self, message: Any) -> None:
         if self.member is not None:

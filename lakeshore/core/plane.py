@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .about import about
 from .actor import NEVER
 from .backend import Backend, Timed
 from .client import Client
+from .door import Door
 from .engine import Engine
 from .errors import PlaneClosed, PlaneFailed
 from .head import Head
 from .ids import IdMaker
 from .intake import refusal
-from .messages import Refusal
+from .messages import Refusal, Sorry
 from .peer import Peer
 from .ports import Link, Store
+from .reception import Reception
 
 log = logging.getLogger("lakeshore")
 
@@ -39,13 +42,21 @@ class Plane:
         store: unopened.
         backend: the loop this runs on; its `serve` must be running.
         failed: called once, on the loop, when a bug has ended the plane.
+        superseded: called once, on the loop, when another process has taken the store over.
         options: for `Head`.
     """
 
     def __init__(
-        self, store: Store, backend: Backend, *, failed: Callable[[], None] = lambda: None, **options: Any
+        self,
+        store: Store,
+        backend: Backend,
+        *,
+        failed: Callable[[], None] = lambda: None,
+        superseded: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> None:
         self.store, self.backend, self._on_failure = store, backend, failed
+        self._on_superseded = superseded
         self.engine = Engine(
             store,
             monotonic=backend.now,
@@ -55,7 +66,10 @@ class Plane:
             new_id=new_id,
             wake=self._wake,
             failed=self._failed,
+            superseded=self._superseded,
         )
+        self.door: Door | None = None
+        self.reception: Reception | None = None
         self.head = Head(self.engine, **options)
         self.failure: BaseException | None = None
         self._timer: Timed | None = None
@@ -76,11 +90,14 @@ class Plane:
         except BaseException:
             await self.store.aclose()
             raise
+        self.head.about = about(self.store, self.backend, self._clients) | self.head.about
         self._pump()
 
     async def aclose(self) -> None:
         """Store what is waiting to be stored, tell everyone who waits, close the store."""
         self._closing = True
+        if self.door is not None:
+            self.door.leaving = True  # else a busy plane would never come to an end
         if self.failure is None and not self.engine.idle and self.engine.store_error is None:
             settled = self.backend.parker()
             self._settled.append(lambda: settled.set(None))
@@ -88,6 +105,15 @@ class Plane:
             self._pump()
             await settled.wait()
         self._hang_up()
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self.store.aclose()
+        finally:
+            self.head.close()
+
+    async def let_go(self) -> None:
+        """Another process has the store: close it here without a word."""
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -111,15 +137,31 @@ class Plane:
         if self._ends.pop(peer, None) is not None and self.failure is None:
             peer.closed()
 
-    def connect(self, namespace: str) -> Client:
-        """A client on this very loop, with nothing in between."""
+    def hop(self, namespace: str, receive: Callable[[Any], None], ended: Callable[[Refusal], None]) -> Link:
+        """The end of a link to a client on this very loop, with nothing in between."""
         here: Any = _Hop()
         there: Any = _Hop()
-        client = Client(here)
-        there.send = client.receive
-        peer = self.attach(there, namespace, client.closed)
+        there.send = receive
+        peer = self.attach(there, namespace, ended)
         here.send, here.close = peer.receive, lambda: self.detach(peer)
+        return here
+
+    def connect(self, namespace: str) -> Client:
+        """A client on this very loop."""
+        client = Client()
+        client.relinked(self.hop(namespace, client.receive, client.closed), None)
         return client
+
+    def let_in(self, **options: Any) -> Reception:
+        """Begin to take links from other processes; `options` are those of `Door`."""
+        self.door = Door(self.head, **options)
+        self.reception = Reception(self.door, self.backend)
+        return self.reception
+
+    def _clients(self) -> int:
+        """How many are connected that are no workers."""
+        guests = self.door.guests if self.door is not None else {}
+        return sum(peer.member is None for peer in (*self._ends, *guests))
 
     def _wake(self) -> None:
         self.backend.soon(self._pump)
@@ -156,6 +198,18 @@ class Plane:
             call()
         self._on_failure()
 
+    def _superseded(self) -> None:
+        log.warning("another process has taken %s over: this one goes on as its client", self.store)
+        if self.door is not None:
+            self.door.close(Sorry("PlaneClosed", "another process hosts this plane now", retry_after=0.0))
+        self._on_superseded()
+        why = Refusal(0, "Superseded", "another process hosts this plane now")
+        ends, self._ends = self._ends, {}
+        for hang_up in ends.values():
+            hang_up(why)
+        for call in self._settled:
+            call()
+
     def _why_failed(self) -> Refusal:
         error = self.failure
         text = f"the plane ended on a bug in Lakeshore, {type(error).__name__}: {error}; open it again"
@@ -166,6 +220,9 @@ class Plane:
             why = self._why_failed()
         else:
             why = refusal(0, PlaneClosed("the plane was closed: open it again to go on"))
+        if self.door is not None:
+            failed = self.failure is not None
+            self.door.close(Sorry(why.kind, why.message, retry_after=None if failed else 0.1))
         ends, self._ends = self._ends, {}
         for hang_up in ends.values():
             hang_up(why)

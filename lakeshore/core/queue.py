@@ -148,6 +148,8 @@ class Queue(Actor):
             entry.journal.first_seq, entry.journal.next_seq = stored.first_seq, stored.next_seq
             entry.journal.committed = stored.next_seq
             entry.journal.attempt = stored.last_attempt
+            if stored.last_attempt == entry.attempt:
+                entry.journal.index = stored.next_seq - stored.row.record.frames
         if entry.state is State.QUEUED:
             if entry.ready is not None:
                 asked = entry.attempts[-1].ended_at if entry.attempts else entry.submitted
@@ -238,6 +240,14 @@ class Queue(Actor):
         row, request = message.row, message.request
         record, key = row.record, row.call.key
         call = msgspec.structs.replace(row.call, args=message.args, retry_of=row.id)
+        taken = self.space.live.get(request.new_id)
+        if taken is not None:
+            if taken.call.retry_of == row.id:  # this was sent before
+                self.engine.emit(peer, Accepted(request.req, request.new_id))
+                return
+            text = f"{text_of(request.new_id)} is taken already: each retry makes its own id"
+            self.engine.emit(peer, refusal(request.req, Conflict(text)))
+            return
         if key and key in self.intake.keys and self.intake.keys[key][0] != row.id:
             holder = text_of(self.intake.keys[key][0])
             error = Conflict(f"key {key!r} is held by {holder}, which lives: wait for it, or kill it first")
@@ -300,14 +310,17 @@ class Queue(Actor):
         error: Failure | None = None,
         reason: str | None = None,
         result: bytes | None = None,
+        detail: str | None = None,
     ) -> None:
-        """Bring a running or queued entry (out of the backlog already) to its terminal state."""
+        """Bring a running or queued entry (out of the backlog already) to its terminal state. `detail`:
+        why its attempt ended, where neither `reason` nor `error` says just that."""
         entry.state = step(entry.state, move)
         entry.ended = wall = self.engine.at
         entry.member = None
         entry.error, entry.reason, entry.result = error, reason, result
         if self.running.pop(entry.id, None) is not None:
-            detail = error.headline if reason is None and error is not None else reason
+            if detail is None:
+                detail = error.headline if reason is None and error is not None else reason
             entry.close_attempt(outcome, detail, wall)
         self.touch(entry)
         if entry.waiters:
@@ -344,10 +357,10 @@ class Queue(Actor):
             if entry.losses >= MAX_LOSSES:
                 error = Failure(
                     "lakeshore.WorkerLost",
-                    f"its worker was lost {entry.losses} times, the last time because {reason}",
+                    f"its worker was lost {entry.losses} times, the last time: {reason}",
                 )
                 log.warning("%s: failed: %s", _named(entry), error.message)
-                self.end(entry, Move.FAIL, "lost", error=error)
+                self.end(entry, Move.FAIL, "lost", error=error, detail=reason)
                 return
             log.warning("%s: queued again, as its worker was lost: %s", _named(entry), reason)
         outcome = "lost" if move is Move.LOSE else "returned"

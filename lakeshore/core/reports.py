@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from .actor import NEVER
 from .entry import Entry
-from .messages import Began, Ended, EndedAck, Frames, FramesAck, GaveBack, Stop
-from .notes import Offer, Returned, Settled
+from .messages import Began, Ended, EndedAck, Frames, FramesAck, GaveBack, Reclaim, Stop
+from .notes import Offer, Resumed, Returned, Revoked, Settled
 from .states import Move, State, step
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Reports:
             Began: self.on_began,
             GaveBack: self.on_gave_back,
             Returned: self.on_returned,
+            Resumed: self.on_resumed,
+            Revoked: self.on_revoked,
         }
 
     @property
@@ -70,7 +72,9 @@ class Reports:
 
     def _refuse(self, id: bytes, attempt: int, member: Member) -> None:
         member.stale += 1
-        self.engine.emit(member.wire, Stop(id, attempt, "stale"))
+        held = member.grants.get(id)
+        over = held is not None and held[1] == attempt  # timed out here: its slot is free once it reports
+        self.engine.emit(member.wire, Stop(id, attempt, "timeout" if over else "stale"))
 
     def on_ended(self, message: Ended, member: Member) -> None:
         entry = self.queue.running.get(message.id)
@@ -132,16 +136,20 @@ class Reports:
             when = self.engine.now + entry.call.options.timeout + BACKSTOP
             heapq.heappush(self.backstops, (when, entry.id, entry.attempt))
             if len(self.backstops) > 2 * len(self.queue.running) + _SLACK:  # most have ended before
-                self.backstops = sorted(b for b in self.backstops if b[1] in self.queue.running)
+                first = {b[1:]: b for b in sorted(self.backstops, reverse=True) if b[1] in self.queue.running}
+                self.backstops = sorted(first.values())
             self.queue.call_at(when)
 
     def on_gave_back(self, message: GaveBack, member: Member) -> None:
         entry = self._current(message.id, message.attempt, member)
         if entry is None:
             return
-        if message.unresolved:
-            self.queue.handout.cannot_resolve(entry, member)
-        if message.unresolved and not (entry.killing or entry.killers or self.queue.removing):
+        unresolved = message.unresolved
+        if message.lacking and member.lacks(entry.call.options.function.value):
+            unresolved = False  # it is sent again
+        if unresolved:
+            self.queue.handout.cannot_resolve(entry, member, message.reason)
+        if unresolved and not (entry.killing or entry.killers or self.queue.removing):
             stuck = self.queue.handout.nobody_resolves(entry)
             self.queue.requeue(entry, Move.RELEASE, unresolved=True)
             if stuck:
@@ -155,3 +163,21 @@ class Reports:
         entry = self.queue.running.get(message.id)
         if entry is not None and entry.attempt == message.attempt and entry.member is member:
             self.queue.give_back(entry, message.reason, Move.LOSE if message.lost else Move.RELEASE)
+
+    def on_resumed(self, message: Resumed, member: Member) -> None:
+        """Its worker holds it still: tell it what it may have missed."""
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            return
+        index = 0 if entry.journal is None else entry.journal.index_of(entry.attempt)
+        self.engine.emit(member.wire, FramesAck(entry.id, entry.attempt, index))
+        if entry.killing:
+            self.engine.emit(member.wire, Stop(entry.id, entry.attempt, "kill"))
+        elif entry.killers:
+            self.engine.emit(member.wire, Reclaim(entry.id, entry.attempt))
+
+    def on_revoked(self, message: Revoked, member: Member) -> None:
+        """Its worker is removed."""
+        entry = self.queue.running.get(message.id)
+        if entry is not None and entry.attempt == message.attempt and entry.member is member:
+            self.queue.end(entry, Move.KILL, "killed", reason=message.reason)

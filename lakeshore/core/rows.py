@@ -36,7 +36,8 @@ class Function(Struct, frozen=True, array_like=True):
     """How a worker finds a body.
 
     `local` names the object inside the process that submitted it, `ref` is `module:qualname`
-    where that imports to the very same body, `value` is the content hash of its pickle otherwise.
+    where that imports to the very same body, `value` is the content hash of its pickle otherwise,
+    which only the same `python` ("3.11") can read.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Function(Struct, frozen=True, array_like=True):
     ref: str = ""
     value: bytes = b""
     source: bytes = b""
+    python: str = ""
 
 
 class Options(Struct, frozen=True, array_like=True, dict=True):
@@ -174,7 +176,8 @@ class QueueRow(Struct, frozen=True, gc=False):
 
 class TopicRow(Struct, frozen=True, gc=False):
     """One topic; `bytes` is what its chunks took in all. `marks` are (end, time): what ends there was
-    posted by then."""
+    posted by then. `publishers` are those that may post again what they posted, by what they call
+    themselves, with (their number, ours) of each such post."""
 
     namespace: str
     id: bytes
@@ -185,6 +188,7 @@ class TopicRow(Struct, frozen=True, gc=False):
     closed: bool = False
     removed: bool = False
     marks: tuple[tuple[int, float], ...] = ()
+    publishers: tuple[tuple[bytes, tuple[tuple[int, int], ...]], ...] = ()
 
 
 class WorkerRow(Struct, frozen=True, gc=False):
@@ -194,6 +198,50 @@ class WorkerRow(Struct, frozen=True, gc=False):
     id: bytes
     info: dict[str, Any]
     ended_at: float | None = None
+
+
+class EventRow(Struct, frozen=True, gc=False):
+    """One decision about a queue: what was seen, done and why, as data. `replaces` names the row that
+    this one stands for too, which goes. `noop`: nothing was to be done."""
+
+    namespace: str
+    queue: bytes
+    id: bytes
+    data: dict[str, Any]
+    noop: bool = False
+    replaces: bytes = b""
+
+
+class TokenRow(Struct, frozen=True, gc=False):
+    """A token by the SHA-256 of its text. It opens one namespace. `removed` deletes the row."""
+
+    id: bytes
+    hash: bytes
+    namespace: str
+    role: str
+    created_at: float
+    last_used_at: float | None = None
+    name: str = ""
+    removed: bool = False
+
+
+class ProviderRow(Struct, frozen=True, gc=False):
+    """What launches daemons for the queues that name it. `removed` deletes the row."""
+
+    id: bytes
+    name: str
+    kind: str
+    config: dict[str, Any]
+    max: int | None = None
+    state: str = "unchecked"
+    removed: bool = False
+
+
+class MetaRow(Struct, frozen=True, gc=False):
+    """Something to know of the store as a whole; the value None deletes it."""
+
+    name: str
+    value: Any
 
 
 class FunctionRow(Struct, frozen=True, gc=False):
@@ -213,7 +261,7 @@ class Trim(Struct, frozen=True, gc=False):
 
 class Prune(Struct, frozen=True, gc=False):
     """Delete old terminal invocations with their keys, blobs and chunks, in one small step; the last
-    step of a pass deletes ended workers and unused functions too.
+    step of a pass deletes ended workers, old events and unused functions too.
 
     Looks at no more than `limit` rows in id order, beginning after `after`. A row goes when it is
     terminal and ended before its queue's entry in `queues`, or before `ended_before`. What still lives
@@ -237,13 +285,16 @@ class Pruned(Struct, frozen=True, gc=False):
     wait: float = float("inf")
 
 
-Row = InvocationRow | BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow
+AdminRow = EventRow | TokenRow | ProviderRow | MetaRow
+PartRow = BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow | AdminRow
+Row = InvocationRow | PartRow
 
 
 class Batch:
     """Rows gathered for one commit. Several rows of one entity are one, the last."""
 
     __slots__ = (
+        "admin",
         "blobs",
         "chunks",
         "functions",
@@ -269,6 +320,7 @@ class Batch:
         self.topics: dict[tuple[str, bytes], TopicRow] = {}
         self.workers: dict[tuple[str, bytes], WorkerRow] = {}
         self.functions: dict[bytes, FunctionRow] = {}
+        self.admin: dict[tuple[object, ...], AdminRow] = {}  # what is written once in a while
         self.prunes: list[Prune] = []
         self.size = 0  # how many times something was put
 
@@ -283,7 +335,7 @@ class Batch:
         (self.inserts if key in self.inserts else self.updates)[key] = row
         self.size += 1
 
-    def put(self, row: BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow) -> None:
+    def put(self, row: PartRow) -> None:
         """Any other row."""
         self.size += 1
         if isinstance(row, ChunkRow):
@@ -298,8 +350,14 @@ class Batch:
             self.topics[row.namespace, row.id] = row
         elif isinstance(row, WorkerRow):
             self.workers[row.namespace, row.id] = row
-        else:
+        elif isinstance(row, FunctionRow):
             self.functions[row.hash] = row
+        elif isinstance(row, MetaRow):
+            self.admin[MetaRow, row.name] = row
+        elif isinstance(row, EventRow):
+            self.admin[EventRow, row.namespace, row.id] = row
+        else:
+            self.admin[type(row), row.id] = row
 
     def trim(self, trim: Trim) -> None:
         """Drop old chunks of a journal."""
@@ -381,7 +439,7 @@ class GetFunction(Struct, frozen=True, gc=False):  # bytes | None
 
 
 class ListInvocations(Struct, frozen=True, gc=False):  # list[InvocationRow]
-    """Invocations newest first (descending id). Empty `states` means all."""
+    """Invocations newest first (descending id), those below the id `before`. Empty `states` means all."""
 
     namespace: str
     queue: bytes | None = None
@@ -389,12 +447,29 @@ class ListInvocations(Struct, frozen=True, gc=False):  # list[InvocationRow]
     worker: bytes | None = None
     limit: int = 50
     offset: int = 0
+    before: bytes | None = None
+
+
+class ListEvents(Struct, frozen=True, gc=False):  # list[EventRow]
+    """Events of a queue newest first (descending id); those that are `noop` only if asked for."""
+
+    namespace: str
+    queue: bytes
+    limit: int = 50
+    noops: bool = False
 
 
 class ListWorkers(Struct, frozen=True, gc=False):  # list[WorkerRow]
     """Every stored worker of a namespace, newest first."""
 
     namespace: str
+
+
+class GetWorkers(Struct, frozen=True, gc=False):  # list[WorkerRow]
+    """Those of these workers that are stored, in any order. A hundred at the most."""
+
+    namespace: str
+    ids: tuple[bytes, ...]
 
 
 class LoadHead(Struct, frozen=True, gc=False):  # Loaded
@@ -407,6 +482,9 @@ class Loaded(Struct, frozen=True):
     queues: tuple[QueueRow, ...] = ()
     topics: tuple[TopicRow, ...] = ()
     workers: tuple[WorkerRow, ...] = ()
+    tokens: tuple[TokenRow, ...] = ()
+    providers: tuple[ProviderRow, ...] = ()
+    meta: tuple[MetaRow, ...] = ()
 
 
 class LoadLive(Struct, frozen=True, gc=False):  # list[LiveRow]
@@ -443,7 +521,9 @@ Query = (
     | GetMarks
     | GetFunction
     | ListInvocations
+    | ListEvents
     | ListWorkers
+    | GetWorkers
     | LoadHead
     | LoadLive
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from .admission import Admission, admission, parse_rate
+from .naming import check_slug
 from .orders import KINDS
 
 ELASTICITY_KINDS = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
@@ -20,7 +20,7 @@ _HOTTEST = 1e12
 _MOST = 1_000_000_000  # workers
 _LARGEST = 1 << 63  # whole numbers that can be stored are below it
 _ELASTIC = ("min", "max", "threshold")
-_NAME = re.compile(r"^[a-z0-9][a-z0-9-]*$")
+_RULE = (*_ELASTIC, "cooldown_s")  # beside its kind
 _ADMISSION = ("max_depth", "on_full", "rate_limit", "deadline_cutoff_s", "max_running", "max_bytes")
 _PATCHABLE = ("temperature", "seed", "description", "provider", "retention", "template", *_ADMISSION)
 
@@ -41,14 +41,7 @@ class QueueSettings(Struct, frozen=True):
 
 def check_name(name: str) -> str:
     """Return a valid queue name as it is; raise ValueError with the pattern otherwise."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a queue name is a string, not {type(name).__name__}")
-    if not _NAME.fullmatch(name):  # `$` lets a newline pass
-        raise ValueError(
-            f"{name!r} is not a queue name: use lower-case letters, digits and hyphens, "
-            f"beginning with a letter or digit ({_NAME.pattern})"
-        )
-    return name
+    return check_slug("queue", name)
 
 
 def declare(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,10 +60,14 @@ def declare(given: Mapping[str, Any]) -> dict[str, Any]:
     return _plain(settings)
 
 
-def check_patch(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what `queues.patch` was given; return it as plain data."""
+def check_patch(changes: Mapping[str, Any], *, elasticity: bool = False) -> dict[str, Any]:
+    """Check what `queues.patch` was given; return it as plain data.
+
+    With `elasticity` it may be another one: None, or all of it as a mapping with its kind.
+    """
+    allowed = {*_PATCHABLE, *_ELASTIC, *(("elasticity",) if elasticity else ())}
     for name in changes:
-        if name not in _PATCHABLE and name not in _ELASTIC:
+        if name not in allowed:
             raise TypeError(
                 f"queues.patch does not take {name!r}: name, kind and elasticity stay as they were added"
             )
@@ -88,6 +85,9 @@ def patched(settings: QueueSettings, changes: Mapping[str, Any]) -> QueueSetting
 
     Raises: ValueError where they come without an elasticity, or don't fit those that are there.
     """
+    if "elasticity" in changes:
+        settings = msgspec.structs.replace(settings, elasticity=_rule(changes["elasticity"]))
+        changes = {name: value for name, value in changes.items() if name != "elasticity"}
     elastic = {name: changes[name] for name in _ELASTIC if name in changes}
     if elastic and settings.elasticity is None:
         raise ValueError(
@@ -96,10 +96,7 @@ def patched(settings: QueueSettings, changes: Mapping[str, Any]) -> QueueSetting
     plain = {name: value for name, value in changes.items() if name not in elastic}
     fields = _checked(plain, settings.admission)
     if elastic and settings.elasticity is not None:
-        merged = {**settings.elasticity, **elastic}
-        bounds = {name: merged[name] for name in _ELASTIC if merged.get(name) is not None}
-        _check_bounds(bounds)
-        fields["elasticity"] = {"kind": merged["kind"], **bounds}
+        fields["elasticity"] = _rule({**settings.elasticity, **elastic})
     return msgspec.structs.replace(settings, **fields)
 
 
@@ -171,15 +168,29 @@ def _short(value: object) -> str:
 
 
 def _elasticity(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    kind = given.get("elasticity")
-    bounds = {name: given.get(name) for name in _ELASTIC}
-    bounds = {name: value for name, value in bounds.items() if value is not None}
-    if kind is None:
-        if bounds:
-            raise ValueError(f"{', '.join(bounds)} say how an elasticity behaves: name one as elasticity=")
+    rule = given.get("elasticity")
+    bounds = {name: given[name] for name in _ELASTIC if given.get(name) is not None}
+    if rule is None and bounds:
+        raise ValueError(f"{', '.join(bounds)} say how an elasticity behaves: name one as elasticity=")
+    if rule is None:
         return None
+    named = cast(Mapping[Any, Any], rule) if isinstance(rule, Mapping) else {"kind": rule}
+    return _rule({**named, **bounds})
+
+
+def _rule(given: Any) -> dict[str, Any] | None:
+    """An elasticity as it is stored: its kind, and those of `_RULE` that it has."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise TypeError(f"elasticity={_short(given)}: a mapping with its kind, or None")
+    rule = cast(Mapping[Any, Any], given)
+    kind = rule.get("kind")
     if kind not in ELASTICITY_KINDS:
-        raise ValueError(f"elasticity={kind!r}: one of {', '.join(ELASTICITY_KINDS)}")
+        raise ValueError(f"elasticity={_short(kind)}: one of {', '.join(ELASTICITY_KINDS)}")
+    if unknown := [name for name in rule if name not in ("kind", *_RULE)]:
+        raise ValueError(f"elasticity has no {_short(unknown[0])}: it has kind, {', '.join(_RULE)}")
+    bounds = {name: rule[name] for name in _RULE if rule.get(name) is not None}
     _check_bounds(bounds)
     return {"kind": kind, **bounds}
 
@@ -193,3 +204,6 @@ def _check_bounds(bounds: Mapping[str, Any]) -> None:
         raise ValueError(f"min={bounds['min']} is above max={bounds['max']}")
     if "threshold" in bounds and not (_number(bounds["threshold"]) and 0 <= bounds["threshold"] <= 1):
         raise ValueError(f"threshold={_short(bounds['threshold'])}: choose a share from 0.0 to 1.0")
+    cooldown = bounds.get("cooldown_s", 0)
+    if not _number(cooldown) or not 0 <= cooldown <= _LONGEST:
+        raise ValueError(f"cooldown_s={_short(cooldown)}: choose seconds from 0 to {_LONGEST:g}")

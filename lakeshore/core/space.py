@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from typing import Any
 
@@ -10,20 +9,22 @@ import msgspec
 
 from .actor import Actor
 from .archive import Archive
+from .crew import Crew
 from .engine import Engine
 from .entry import Entry
 from .errors import BadRequest, Conflict, IllegalMove, NotFound, Refused
 from .ids import text_of
 from .intake import refusal
+from .ledger import Ledger
 from .member import Member
 from .messages import (
     AddQueue,
     Answer,
     BulkCancel,
+    Credit,
     Drop,
     Hello,
     ListQueues,
-    ListWorkers,
     PatchQueue,
     QueueStats,
     RemoveQueue,
@@ -32,10 +33,13 @@ from .messages import (
     Submit,
     SubmitMany,
 )
-from .notes import Bound, Gone, Join, Leave, Parked, Unbound
+from .naming import unknown
+from .notes import Parked
+from .office import Office
+from .parents import Parents
 from .ports import Outlet
 from .queue import Queue
-from .rows import ListWorkers as StoredWorkers
+from .roster import Roster
 from .rows import Loaded, QueueRow
 from .settings import DEFAULT, QueueSettings, patched, settings_of
 from .states import QueueMove, QueueState, step_queue
@@ -50,20 +54,32 @@ class Space(Actor):
     `live` is written by the queues, each its own entries; everybody else only reads it.
 
     Args:
+        office: who knows the providers of the plane.
         local: make queues on first use.
         retention: seconds that terminal invocations are kept.
         journal_bytes: what a journal may keep.
+        lease: seconds that a worker in another process may be silent.
     """
 
     def __init__(
-        self, engine: Engine, name: str, *, local: bool, retention: float, journal_bytes: int
+        self,
+        engine: Engine,
+        name: str,
+        *,
+        office: Office,
+        local: bool,
+        retention: float,
+        journal_bytes: int,
+        lease: float = 30.0,
     ) -> None:
         super().__init__(engine)
+        self.office = office
         self.name, self.local, self.journal_bytes = name, local, journal_bytes
         self.live: dict[bytes, Entry] = {}
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[bytes, Queue] = {}
-        self.members: dict[bytes, Member] = {}
+        self.roster = Roster(engine, self, lease)
+        self.parents = Parents(engine, self)
         self.archive = Archive(engine, self, retention)
         self.topics = Topics(engine, self, journal_bytes)
         self._removals: dict[Queue, list[tuple[RemoveQueue, Outlet, list[str]]]] = {}
@@ -80,10 +96,11 @@ class Space(Actor):
             RemoveQueue: self._on_remove,
             QueueStats: self._on_stats,
             BulkCancel: self._on_bulk_cancel,
-            ListWorkers: self._on_workers,
-            Gone: self._on_gone,
             Drop: self._on_drop,
+            Credit: self._on_drop,
         }
+        self.crew = Crew(engine, self)
+        self.ledger = Ledger(engine, self)
 
     def flush(self) -> None:
         for row in self._new:
@@ -104,7 +121,7 @@ class Space(Actor):
     def ensure_default(self) -> None:
         """The default queue always exists."""
         if DEFAULT not in self.queues:
-            self._make(DEFAULT, QueueSettings())
+            self.make(DEFAULT, QueueSettings())
 
     def find(self, name_or_id: object) -> Queue | None:
         """A queue by its name or by the text of its id; None for whatever is neither."""
@@ -138,21 +155,18 @@ class Space(Actor):
 
     def no_queue(self, name: str) -> NotFound:
         """There is no such queue; says which names are near."""
-        near = difflib.get_close_matches(name, self.queues, 3)
-        hint = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
-        return NotFound(
-            f"no queue {name!r} in namespace {self.name!r}: {hint}make it with queues.add({name!r})"
-        )
+        remedy = f"make it with `lakeshore queues add {name}`, or q.queues.add({name!r}) in Python"
+        what = f"queue {name!r} in namespace {self.name!r}"
+        return unknown(what, name, self.queues, remedy)
 
-    def _make(self, name: str, settings: QueueSettings) -> Queue:
+    def make(self, name: str, settings: QueueSettings) -> Queue:
+        """A new queue."""
         row = QueueRow(
             self.name, self.engine.new_id(), name, QueueState.ACTIVE.value, msgspec.to_builtins(settings)
         )
         self._store(row)
         queue = self._adopt(row, settings)
-        for member in self.members.values():
-            if member.hello.follow_all or name in member.hello.queues:
-                self._bind(member, queue)
+        self.roster.made(queue)
         return queue
 
     def _adopt(self, row: QueueRow, settings: QueueSettings) -> Queue:
@@ -172,10 +186,10 @@ class Space(Actor):
             if not self.local:
                 self.engine.emit(peer, refusal(request.req, self.no_queue(name)))
                 return
-            queue = self._make(name, QueueSettings())
+            queue = self.make(name, QueueSettings())
         peer.pass_on(request, queue)
 
-    def _on_drop(self, message: Drop, peer: Any) -> None:
+    def _on_drop(self, message: Drop | Credit, peer: Any) -> None:
         """A parked request was dropped: `Peer.pass_on` knows."""
 
     def _on_add(self, message: AddQueue, peer: Any) -> None:
@@ -190,16 +204,25 @@ class Space(Actor):
                 f"queue {message.name!r} exists already: change it with queues.patch, or choose another name"
             )
         elif settings.provider is not None:
-            error = NotFound(f"no provider {settings.provider!r}: add it first, or leave provider out")
+            settings, error = self._with_provider(settings)
         if error is not None:
             self.engine.emit(peer, refusal(message.req, error))
             return
-        if settings.elasticity is not None:
+        if settings.elasticity is not None and settings.provider is None:
             log.warning(
                 "queue %r has an elasticity and no provider: nothing scales until it has one", message.name
             )
-        queue = self._make(message.name, settings)
+        queue = self.make(message.name, settings)
+        self.ledger.added(queue)
         self.engine.emit(peer, Answer(message.req, queue.describe()))
+
+    def _with_provider(self, settings: QueueSettings) -> tuple[QueueSettings, Refused | None]:
+        """The settings with the name of their provider, which may have been given by its id."""
+        name = settings.provider or ""
+        row = self.office.provider(name)
+        if row is None:
+            return settings, self.office.no_provider(name)
+        return msgspec.structs.replace(settings, provider=row.name), None
 
     def _on_list(self, message: ListQueues, peer: Any) -> None:
         rows = [
@@ -215,6 +238,14 @@ class Space(Actor):
             self.engine.emit(peer, refusal(message.req, self.no_queue(message.name)))
         return queue
 
+    def _changeable(self, message: Any, peer: Outlet) -> Queue | None:
+        queue = self._named(message, peer)
+        if queue is not None and queue.removing:  # by its id: it would be stored again
+            error = Conflict(f"queue {queue.name!r} is being removed: it can't be changed any more")
+            self.engine.emit(peer, refusal(message.req, error))
+            return None
+        return queue
+
     def _on_show(self, message: ShowQueue, peer: Any) -> None:
         queue = self._named(message, peer)
         if queue is not None:
@@ -222,18 +253,17 @@ class Space(Actor):
             self.engine.emit(peer, Answer(message.req, {**queue.describe(), "workers": workers}))
 
     def _on_patch(self, message: PatchQueue, peer: Any) -> None:
-        queue = self._named(message, peer)
+        queue = self._changeable(message, peer)
         if queue is None:
             return
         error: Refused | None = None
         settings = queue.settings
-        if message.changes.get("provider"):
-            error = NotFound(f"no provider {message.changes['provider']!r}: add it first")
-        else:
-            try:
-                settings = patched(queue.settings, message.changes)
-            except (TypeError, ValueError) as wrong:
-                error = Conflict(str(wrong))
+        try:
+            settings = patched(queue.settings, message.changes)
+        except (TypeError, ValueError) as wrong:
+            error = Conflict(str(wrong))
+        if error is None and message.changes.get("provider"):
+            settings, error = self._with_provider(settings)
         before = queue.settings
         reordered = (settings.temperature, settings.seed) != (before.temperature, before.seed)
         if error is None and reordered and len(queue.backlog):
@@ -243,12 +273,14 @@ class Space(Actor):
         if error is not None:
             self.engine.emit(peer, refusal(message.req, error))
             return
+        described = queue.describe()
         queue.configure(settings)
         self._store(queue.row())
+        self.ledger.patched(queue, described)
         self.engine.emit(peer, Answer(message.req, queue.describe()))
 
     def _on_shift(self, message: ShiftQueue, peer: Any) -> None:
-        queue = self._named(message, peer)
+        queue = self._changeable(message, peer)
         if queue is None:
             return
         try:
@@ -257,8 +289,9 @@ class Space(Actor):
             self.engine.emit(peer, refusal(message.req, Conflict(str(error))))
             return
         if state is not queue.state:
-            queue.state = state
+            before, queue.state = queue.state, state
             self._store(queue.row())
+            self.ledger.shifted(queue, before, message.move)
             queue.changed()
         self.engine.emit(peer, Answer(message.req, queue.describe()))
 
@@ -306,10 +339,10 @@ class Space(Actor):
             return
         serving_default: list[str] = []
         for member in list(queue.members):
-            self._unbind(member, queue)
+            self.roster.unbind(member, queue)
             if not member.queues and not member.hello.follow_all:
                 serving_default.append(member.hello.name)
-                self._bind(member, self.queues[DEFAULT])
+                self.roster.bind(member, self.queues[DEFAULT])
         first = queue not in self._removals
         self._removals.setdefault(queue, []).append((message, peer, serving_default))
         if first:
@@ -333,59 +366,23 @@ class Space(Actor):
 
     # workers
 
-    def register(self, hello: Hello, wire: Outlet) -> Member:
-        """A worker has said hello on a link."""
-        if hello.worker in self.members:
-            raise BadRequest(f"worker {text_of(hello.worker)} is registered already")
-        member = Member(self.engine, self, hello, wire)
-        self.members[hello.worker] = member
-        if hello.follow_all:
-            wanted = list(self.queues.values())
-        else:
-            wanted: list[Queue] = []
-            for name in hello.queues or (DEFAULT,):
-                queue = self.queues.get(name)
-                if queue is None and self.local:
-                    queue = self._make(name, QueueSettings())
-                elif queue is not None:
-                    self._bind(member, queue)
-            return member
-        for queue in wanted:
-            self._bind(member, queue)
-        return member
+    @property
+    def members(self) -> dict[bytes, Member]:
+        """Workers by id; one that has left stays until the space has heard of it."""
+        return self.roster.members
 
-    def _bind(self, member: Member, queue: Queue) -> None:
-        if queue in member.queues:
-            return
-        member.queues[queue] = None
-        self.engine.tell(queue, Join(member))
-        self.engine.tell(member, Bound(queue))
+    def register(self, hello: Hello, wire: Outlet) -> Member | None:
+        """A worker has said hello on a link: for the first time, or it has come back. None: it was
+        removed, and is told so."""
+        return self.roster.register(hello, wire)
 
-    def _unbind(self, member: Member, queue: Queue) -> None:
-        member.queues.pop(queue, None)
-        self.engine.tell(queue, Leave(member))
-        self.engine.tell(member, Unbound(queue))
+    def beat(self, worker: bytes) -> bool:
+        """The process of a worker lives; whether it is known here."""
+        return self.roster.beat(worker)
 
-    def _on_gone(self, message: Gone, member: Member) -> None:
-        self.members.pop(member.hello.worker, None)
-        for queue in list(member.queues):
-            self.engine.tell(queue, Leave(member))
-
-    def _on_workers(self, message: ListWorkers, peer: Any) -> None:
-        rows = [{"id": text_of(m.hello.worker), **m.info()} for m in self.members.values() if not m.gone]
-        if not message.ended:
-            self.engine.emit(peer, Answer(message.req, rows))
-            return
-
-        def answer(stored: Any) -> None:
-            ended = [
-                {"id": text_of(row.id), **row.info, "state": "ended"}
-                for row in stored
-                if row.id not in self.members
-            ]
-            self.engine.emit(peer, Answer(message.req, rows + ended))
-
-        self.engine.read(self, StoredWorkers(self.name), answer)
+    def died(self, worker: bytes, reason: str) -> None:
+        """The process of a worker has ended without a goodbye; `reason` says how."""
+        self.roster.died(worker, reason)
 
     def unresolvable(self, queue: Queue, entry: Entry, reason: str) -> None:
         """No live worker can find a function: say so, once."""

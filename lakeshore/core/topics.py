@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK_FRAMES, _CHUNK_BYTES = 64, 256 * 1024
 _SWEEP_TOPICS, _SWEEP_FRAMES = 1000, 4096  # looked at, and dropped of each, in one step
+_PUBLISHERS = 64  # whose posts are remembered in each topic, those that posted last
 _MARKS, _MARK_SECONDS = 32, 2.0  # times remembered of a topic within its retention; how near at most
 
 
@@ -38,6 +39,28 @@ class Topic:
         self.bytes = 0
         self.pending: list[tuple[Post, Any]] = []
         self.marks: deque[tuple[int, float]] = deque()
+        self._publishers: dict[bytes, dict[int, int]] = {}
+
+    def posted(self, post: Post) -> int | None:
+        """Which number a post has got that its publisher sends again."""
+        return self._publishers.get(post.publisher, {}).get(post.number)
+
+    def remember(self, post: Post, seq: int) -> None:
+        """A publisher may send this again, but nothing that it has settled."""
+        numbers = self._publishers.pop(post.publisher, {})
+        while numbers and (first := next(iter(numbers))) < post.settled:
+            del numbers[first]
+        numbers[post.number] = seq
+        self._publishers[post.publisher] = numbers
+        if len(self._publishers) > _PUBLISHERS:
+            del self._publishers[next(iter(self._publishers))]
+
+    def restore(self, row: TopicRow) -> None:
+        """Take back what was stored besides the journal."""
+        self.bytes, self.closed = row.bytes, row.closed
+        self.journal.ended = row.closed
+        self.marks.extend(row.marks)
+        self._publishers = {publisher: dict(numbers) for publisher, numbers in row.publishers}
 
     def mark(self, at: float, grain: float) -> None:
         """Remember when the newest frame came, once in `grain` seconds."""
@@ -72,6 +95,7 @@ class Topic:
             self.closed,
             self.removed,
             tuple(marks),
+            tuple((publisher, tuple(numbers.items())) for publisher, numbers in self._publishers.items()),
         )
 
 
@@ -98,9 +122,7 @@ class Topics(Actor):
     def restore(self, row: TopicRow) -> None:
         """Take back a stored topic."""
         topic = self._make(row.id, row.name, row.first_seq, row.next_seq)
-        topic.bytes, topic.closed = row.bytes, row.closed
-        topic.journal.ended = row.closed
-        topic.marks.extend(row.marks)
+        topic.restore(row)
 
     def flush(self) -> None:
         for topic in self._dirty.values():
@@ -121,8 +143,10 @@ class Topics(Actor):
             first = topic.journal.next_seq
             topic.journal.append(0, topic.journal.index, len(some), data)
             topic.bytes += len(data)
-            for number, (post, peer) in enumerate(some):
-                self.engine.emit(peer, Answer(post.req, first + number))
+            for seq, (post, peer) in enumerate(some, first):
+                if post.publisher:
+                    topic.remember(post, seq)
+                self.engine.emit(peer, Answer(post.req, seq))
             at = end
         if posts:
             topic.mark(self.engine.wall(), self._grain())
@@ -160,6 +184,9 @@ class Topics(Actor):
             self.engine.send(peer, refusal(message.req, StoreFailed(f"not posted: {why}; try again later")))
             return
         topic = self._open(message.name)
+        if message.publisher and (seq := topic.posted(message)) is not None:
+            self.engine.emit(peer, Answer(message.req, seq))
+            return
         if topic.closed:
             error = Conflict(f"topic {message.name!r} is closed: nothing can be posted after its END")
             self.engine.emit(peer, refusal(message.req, error))

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import msgspec
+
 from .bodies import ON_LOOP, Body, Job
+from .bond import Bond
 from .failures import describe
 from .ids import text_of
 from .messages import (
+    Anew,
     Began,
     Bye,
+    Dismiss,
     Drain,
     Ended,
     EndedAck,
@@ -25,8 +30,11 @@ from .messages import (
     Grant,
     Hello,
     Kept,
+    PleaseDrain,
     Quiet,
     Reclaim,
+    Registered,
+    Serving,
     Stop,
 )
 from .ports import Link
@@ -41,6 +49,10 @@ BUSY = 0.1  # seconds with all slots taken until what has not begun goes back
 
 class Unresolved(Exception):
     """The function of a grant can't be found here; the message says why."""
+
+
+class Lacking(Unresolved):
+    """Its pickle is not here: it may have been lost with a link."""
 
 
 class Runner(Protocol):
@@ -75,6 +87,8 @@ class Worker:
         idle: called whenever nothing is held and nothing unconfirmed.
         failed: called with what must not happen, a bug in here: the worker must end, and what it
             holds go back. Without it, the error is raised where it came up.
+        asked_to_drain: called when somebody asks the worker to drain; it drains by itself without.
+        dismissed: called with the reason when the worker is removed: what it held is over already.
         plane, root: what `Running` gives to bodies.
     """
 
@@ -91,6 +105,8 @@ class Worker:
         idle: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None] | None = None,
         keep: Callable[[Grant], object] = lambda grant: None,
+        asked_to_drain: Callable[[], None] | None = None,
+        dismissed: Callable[[str], None] = lambda reason: None,
         plane: Any = None,
         root: str | None = None,
     ) -> None:
@@ -98,6 +114,7 @@ class Worker:
         self.hello, self.link, self.resolve = hello, link, resolve
         self._timer, self._now, self._limit = timer, now, payload_limit
         self._quiet, self._idle, self._failed = quiet, idle, failed
+        self._asked_to_drain, self._dismissed = asked_to_drain or self.drain, dismissed
         self._plane, self._root, self._slots = plane, root, hello.slots
         self.runner: Runner
         self.draining = False
@@ -106,6 +123,12 @@ class Worker:
         self._jobs: dict[bytes, Job] = {}
         self._unacked: dict[tuple[bytes, int], Ended] = {}
         self._names: dict[tuple[bytes, int], str] = {}  # of those that did not succeed, for the log
+        self._stale: set[Job] = set()  # bodies of attempts that are another's now, until they have ended
+        self._bond = Bond(self) if hello.leased else None
+        self._frames = {} if self._bond is None else self._bond.sent  # that are not stored, by attempt
+        self._took = (
+            None if self._bond is None else self._bond.took
+        )  # what it was granted, if that is limited
         self._busy_timer: Any = None
         self._moved = False  # a slot came free since the timer was set
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -115,11 +138,34 @@ class Worker:
             Stop: self._on_stop,
             Reclaim: self._on_reclaim,
             Quiet: lambda message: self._quiet(),
+            Registered: self._on_registered,
+            Anew: self._on_anew,
+            Serving: self._on_serving,
+            PleaseDrain: lambda message: self._asked_to_drain(),
+            Dismiss: self._on_dismiss,
         }
 
     def register(self) -> None:
         """Say hello."""
         self.link.send(self.hello)
+
+    def unlinked(self) -> None:
+        """The link is broken. Bodies go on, and nothing is begun; `relinked` follows, or `leave`."""
+        self._calm()
+        if self._bond is not None:
+            self._bond.unlinked()
+
+    def relinked(self, link: Link) -> None:
+        """There is a new link: register again, with what is held. From the old one nothing may come
+        any more."""
+        self._calm()
+        if self._bond is not None:
+            self._bond.relinked(link)
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds after which the head gives the worker up if it hears nothing; None until it has said."""
+        return None if self._bond is None else self._bond.lease
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
@@ -137,15 +183,35 @@ class Worker:
     @property
     def held(self) -> int:
         """Attempts that are running, waiting for a slot, or not confirmed yet."""
-        return len(self._jobs) + len(self._waiting) + len(self._unacked)
+        return len(self._jobs) + len(self._waiting) + len(self._unacked) + len(self._stale)
+
+    def attempts(self) -> Iterator[tuple[tuple[bytes, int], bool, bool]]:
+        """What it holds of the head's: invocation and attempt, whether begun, whether ended."""
+        for job in self._jobs.values():
+            yield (job.id, job.attempt), True, False
+        for key in self._unacked:
+            yield key, True, True
+        for grant in self._waiting:
+            yield (grant.id, grant.attempt), False, False
+
+    def timed(self) -> list[tuple[bytes, int]]:
+        """Attempts whose bodies have a timeout."""
+        jobs = self._jobs.values()
+        return [(job.id, job.attempt) for job in jobs if job.grant.call.options.timeout is not None]
+
+    def reports(self) -> list[Ended]:
+        """Ends that are not confirmed, in order."""
+        return list(self._unacked.values())
 
     # grants
 
     def _on_grant(self, grant: Grant) -> None:
         if grant.call.options.function.value:
             self._keep(grant)
+        if self._took is not None:
+            self._took.add(grant.id)
         if self.draining:
-            self.link.send(GaveBack(grant.id, grant.attempt, "the worker is draining"))
+            self._give_back(grant, "the worker is draining")
             return
         if not self._waiting and len(self._jobs) < self._slots:
             self._begin(grant)  # as `_fill` would
@@ -156,8 +222,10 @@ class Worker:
         self._fill()
 
     def _fill(self) -> None:
-        waiting, slots = self._waiting, self._slots
-        while waiting and len(self._jobs) < slots:
+        waiting = self._waiting
+        if self._bond is not None and not self._bond.linked:
+            return  # the head may have given it to another
+        while waiting and len(self._jobs) < self._slots:
             self._moved = True
             self._begin(waiting.popleft())
         if waiting and self._busy_timer is None:
@@ -182,15 +250,22 @@ class Worker:
     def _return_waiting(self, reason: str) -> None:
         self._calm()
         while self._waiting:
-            grant = self._waiting.popleft()
-            self.link.send(GaveBack(grant.id, grant.attempt, reason))
+            self._give_back(self._waiting.popleft(), reason)
+
+    def _give_back(
+        self, grant: Grant, reason: str, *, unresolved: bool = False, lacking: bool = False
+    ) -> None:
+        """It was not begun here."""
+        if self._took is not None:
+            self._took.discard(grant.id)
+        self.link.send(GaveBack(grant.id, grant.attempt, reason, unresolved=unresolved, lacking=lacking))
 
     def _begin(self, grant: Grant) -> None:
         options = grant.call.options
         try:
             body = self.resolve(grant)
         except Unresolved as error:
-            self.link.send(GaveBack(grant.id, grant.attempt, str(error), unresolved=True))
+            self._give_back(grant, str(error), unresolved=True, lacking=isinstance(error, Lacking))
             return
         try:
             args, kwargs = unpack_call(grant.args, types=body.types)
@@ -216,7 +291,10 @@ class Worker:
     def frames(self, job: Job, count: int, data: bytes) -> None:
         """The body yielded; `data` is `count` packed frames."""
         if job.why != "stale":
-            self.link.send(Frames(job.id, job.attempt, job.sent, count, data))
+            message = Frames(job.id, job.attempt, job.sent, count, data)
+            if self._bond is not None:
+                self._bond.keep(message)
+            self.link.send(message)
         job.sending(count, len(data))
 
     def ended(self, job: Job, report: Ended | GaveBack) -> None:
@@ -226,18 +304,27 @@ class Worker:
         job.done = True
         if job.timer is not None:
             job.timer.cancel()
-        if self._jobs.get(job.id) is job:
+        if job.why == "stale":
+            self._stale.discard(job)
+            self._slots += 1
+        else:
             del self._jobs[job.id]
         if type(report) is Ended:
             self.ran += 1
             if job.why != "stale":
                 self._report(report, job.grant)
         elif job.why != "stale":
+            self._forget((job.id, job.attempt))
             self.link.send(report)
         if self._waiting:
             self._fill()
-        if not (self._jobs or self._unacked or self._waiting):
+        if not (self._jobs or self._unacked or self._waiting or self._stale):
             self._idle()
+
+    def _forget(self, key: tuple[bytes, int]) -> None:
+        """The head wants nothing more of an attempt."""
+        if self._frames:
+            self._frames.pop(key, None)
 
     def _report(self, report: Ended, grant: Grant) -> None:
         self._unacked[report.id, report.attempt] = report
@@ -261,28 +348,42 @@ class Worker:
         report = self._unacked.pop((message.id, message.attempt), None)
         if report is not None and report.move != "succeed":
             self._tell(report, message)
-        if not (self._jobs or self._unacked or self._waiting):
+        if self._frames:
+            self._frames.pop((message.id, message.attempt), None)
+        if not (self._jobs or self._unacked or self._waiting or self._stale):
             self._idle()
 
     def _on_frames_ack(self, message: FramesAck) -> None:
         job = self._jobs.get(message.id)
-        if job is not None and job.attempt == message.attempt:
+        key = (message.id, message.attempt)
+        if self._bond is not None and not self._bond.confirmed(key, message.index):
+            self.link.send(GaveBack(*key, "the head has lost frames that were stored", begun=True))
+            self._drop(key)
+        elif job is not None and job.attempt == message.attempt:
             job.confirmed(message.index)
             self.runner.acked(job)
 
+    def _drop(self, key: tuple[bytes, int]) -> None:
+        """An attempt is another's now: nothing of it is told any more, and its body is stopped."""
+        self._forget(key)
+        self._unacked.pop(key, None)
+        self._names.pop(key, None)
+        job = self._jobs.get(key[0])
+        if job is not None and job.attempt == key[1]:
+            self._stop(job, "stale")
+
     def _on_stop(self, message: Stop) -> None:
-        if message.why == "stale":
-            self._unacked.pop((message.id, message.attempt), None)
-            self._names.pop((message.id, message.attempt), None)
         job = self._jobs.get(message.id)
-        if job is not None and job.attempt == message.attempt:
+        if message.why == "stale":
+            self._drop((message.id, message.attempt))
+        elif job is not None and job.attempt == message.attempt:
             self._stop(job, message.why)
             return
         for grant in self._waiting:
             if grant.id == message.id and grant.attempt == message.attempt:
                 self._waiting.remove(grant)
                 if message.why != "stale":
-                    self.link.send(GaveBack(grant.id, grant.attempt, "killed before it began"))
+                    self._give_back(grant, "killed before it began")
                 break
         if not self.held:
             self._idle()
@@ -291,19 +392,46 @@ class Worker:
         for grant in self._waiting:
             if grant.id == message.id and grant.attempt == message.attempt:
                 self._waiting.remove(grant)
-                self.link.send(GaveBack(grant.id, grant.attempt, "killed before it began"))
+                self._give_back(grant, "killed before it began")
                 return
         if message.id in self._jobs:
             self.link.send(Kept(message.id, message.attempt))
 
     def _stop(self, job: Job, why: str) -> None:
-        if job.done or job.why:
-            if why == "stale":
-                job.why = why
+        before = job.why
+        if why == "stale" and before != "stale" and not job.done:
+            del self._jobs[job.id]  # the head may grant another attempt of it
+            self._stale.add(job)
+            self._slots -= 1
+            job.why = why
+        if job.done or before:
             return
         job.why = why
         job.running.cancelled = True
         self.runner.cancel(job)
+
+    def _on_registered(self, message: Registered) -> None:
+        if self._bond is not None:
+            self._bond.registered(message)
+            self._fill()
+
+    def _on_anew(self, message: Anew) -> None:
+        log.warning("the head had given this worker up: %s; it registers again", message.reason)
+        self._calm()
+        if self._bond is not None:
+            self._bond.again()
+
+    def _on_serving(self, message: Serving) -> None:
+        self.hello = msgspec.structs.replace(self.hello, queues=message.queues)
+
+    def _on_dismiss(self, message: Dismiss) -> None:
+        """Everything is over already: report nothing, and end."""
+        self.draining = True
+        self._calm()
+        self._waiting.clear()
+        for key, _, _ in list(self.attempts()):
+            self._drop(key)
+        self._dismissed(message.reason)
 
     # ending
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, overload
 
 import anyio
 
@@ -17,14 +15,17 @@ from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import ForkedPlane
 from lakeshore.core.messages import Wait
 
-from . import current, forks, host, verbs
-from .choices import Elasticity, Kind, OnFull, QueueChanges, Sync
+from . import current, forks, hosts, verbs
+from .agroups import AsyncJobs, AsyncQueues, AsyncTopic, AsyncTopics, AsyncWorkers
+from .choices import Sync
 from .connection import Connection, no_answer
 from .dispatch import connect_async
 from .face import Face
 from .host import Host, closed_error
+from .latch import Latch
 from .outcomes import value_of
-from .records import Invocation, QueueInfo, QueueStats, Removed, TopicInfo, WorkerInfo
+from .plane_agroups import AsyncProviders, AsyncTokens
+from .records import Invocation, PlaneStatus
 from .streams import AsyncStream
 from .submitting import read
 from .udf import as_udf
@@ -63,7 +64,7 @@ class AsyncDispatch(Face):
         lease: float = 30.0,
         memory_limit: int | None = None,
         payload_limit: int = 16777216,
-        connect_timeout: float = 5.0,
+        connect_timeout: float | None = 5.0,
     ) -> None:
         super().__init__(
             address,
@@ -87,6 +88,8 @@ class AsyncDispatch(Face):
         self.jobs = AsyncJobs(self)
         self.workers = AsyncWorkers(self)
         self.topics = AsyncTopics(self)
+        self.providers = AsyncProviders(self)
+        self.tokens = AsyncTokens(self)
         current.made(self)
 
     # opening and closing
@@ -138,22 +141,27 @@ class AsyncDispatch(Face):
 
     async def _claim(self) -> Host:
         while True:
-            found = host.claim(self.address, threading.get_ident())
-            if not isinstance(found, host.Latch):
+            found = hosts.claim(self.address, threading.get_ident())
+            if not isinstance(found, Latch):
                 break
             await found.awaited()
         if found is None:
             try:
-                return await self._open()
+                found = await self._open()
             except BaseException:
-                host.gone(self.address)
+                hosts.gone(self.address)
                 raise
         try:
-            self._connection = await connect_async(found, self.namespace)
+            self._connection = await connect_async(found, self)
         except BaseException:
+            stack, self._stack = self._stack, None
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + _CLOSING
-                await _end(found)
+                if stack is None:
+                    await _end(found)
+                else:
+                    async with stack:
+                        await found.aclose(patience=0.0)
             raise
         return found
 
@@ -167,13 +175,12 @@ class AsyncDispatch(Face):
             stack.callback(serving.cancel)
             tasks.start_soon(_serve, backend, serving)
             try:
-                await found.open(backend)
+                await found.open(backend, tasks)
             except Exception as error:  # raised below, out of the task group, which would wrap it
                 wrong = error
             else:
                 found.on_failure = lambda: tasks.start_soon(found.aclose)
-                host.register(found)
-                self._connection = found.connect(self.namespace)
+                hosts.register(found)
                 self._stack = stack.pop_all()
         if wrong is not None:
             raise wrong
@@ -194,7 +201,7 @@ class AsyncDispatch(Face):
                 if not await _end(found):
                     connection.hang_up()
             return
-        host.retire(found)
+        hosts.retire(found)
         async with stack:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + _CLOSING
@@ -275,187 +282,14 @@ class AsyncDispatch(Face):
         """Submit an ended invocation's call anew; the new id. Raises Conflict for a live one."""
         return await self.run(verbs.retry(inv))
 
+    async def status(self) -> PlaneStatus:
+        """What the plane is and how much goes on in it."""
+        return await self.run(verbs.status())
+
 
 async def _end(found: Host) -> bool:
     """One user less; the last one ends the plane's thread. Whether this was the last."""
-    last = host.release(found)
+    last = hosts.release(found)
     if last and found.owner is not None:
         await found.owner.aclose()
     return last
-
-
-class AsyncTopic:
-    """A journal that many post to and many read. Made by `AsyncDispatch.topic`."""
-
-    def __init__(self, face: AsyncDispatch, name: str) -> None:
-        self._face, self.name = face, name
-
-    async def post(self, value: Any) -> int:
-        """Append one value; returns its number, from 0. Raises Conflict after `close`."""
-        return await self._face.run(verbs.post(self.name, time.time(), self._face.packed(value)))
-
-    def stream(self, since: int = 0) -> AsyncStream[Any]:
-        """Values from number `since` on, live until somebody closes the topic."""
-        return AsyncStream(self._face.connection(), self.name, since, ())
-
-    async def close(self) -> None:
-        """Write END, for all publishers."""
-        await self._face.run(verbs.close_topic(self.name))
-
-
-class AsyncQueues:
-    """Administration of queues."""
-
-    def __init__(self, face: AsyncDispatch) -> None:
-        self._face = face
-
-    async def add(
-        self,
-        name: str,
-        *,
-        kind: Kind = "fifo",
-        temperature: float = 1.0,
-        seed: int | None = None,
-        description: str = "",
-        provider: str | None = None,
-        elasticity: Elasticity | None = None,
-        min: int | None = None,
-        max: int | None = None,
-        threshold: float | None = None,
-        template: dict[str, Any] | None = None,
-        max_depth: int | None = None,
-        on_full: OnFull = "reject",
-        rate_limit: float | str | None = None,
-        deadline_cutoff_s: float | None = None,
-        max_running: int | None = None,
-        max_bytes: int | None = None,
-        retention: float | None = None,
-    ) -> QueueInfo:
-        """Create a queue.
-
-        Args:
-            kind: fifo, priority, boltzmann or filo.
-            temperature, seed: of a boltzmann queue.
-            max_depth: how many may be queued; max_bytes: how many bytes of arguments.
-            on_full: reject, or block the submitter until there is room.
-            rate_limit: submits per second, or "100/s", "30/m".
-            deadline_cutoff_s: seconds an invocation may wait once it is claimable.
-            max_running: how many may run at once.
-            retention: seconds that its ended invocations are kept.
-
-        Raises: ValueError for a wrong setting, Conflict where the name exists, NotFound for an
-            unknown provider.
-        """
-        given = {key: value for key, value in locals().items() if key not in ("self", "name")}
-        return await self._face.run(verbs.add_queue(name, given))
-
-    async def ls(self, *, state: str | Iterable[str] | None = None) -> list[QueueInfo]:
-        """All queues but archived ones, or those in the given states."""
-        return await self._face.run(verbs.list_queues(state))
-
-    async def show(self, name: str) -> QueueInfo:
-        """One queue and its workers."""
-        return await self._face.run(verbs.show_queue(name))
-
-    async def patch(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
-        """Change settings: all that `add` takes but name, kind and elasticity."""
-        return await self._face.run(verbs.patch_queue(name, {**changes}))
-
-    async def pause(self, name: str) -> QueueInfo:
-        """Admit, but hand out nothing."""
-        return await self._face.run(verbs.shift_queue(name, "pause"))
-
-    async def resume(self, name: str) -> QueueInfo:
-        """End a pause."""
-        return await self._face.run(verbs.shift_queue(name, "resume"))
-
-    async def drain(self, name: str) -> QueueInfo:
-        """Admit nothing; let what is queued and running finish."""
-        return await self._face.run(verbs.shift_queue(name, "drain"))
-
-    async def archive(self, name: str) -> QueueInfo:
-        """Admit nothing and hand out nothing; keep the backlog."""
-        return await self._face.run(verbs.shift_queue(name, "archive"))
-
-    async def unarchive(self, name: str) -> QueueInfo:
-        """Make a draining or archived queue active again."""
-        return await self._face.run(verbs.shift_queue(name, "unarchive"))
-
-    async def rm(self, name: str, *, force: bool = False) -> Removed:
-        """Delete a queue: what is queued is killed, what runs may finish. Raises Conflict while a live
-        worker is bound to it, unless `force` unbinds them."""
-        return await self._face.run(verbs.remove_queue(name, force))
-
-    async def stats(self, name: str) -> QueueStats:
-        """Its signals now."""
-        return await self._face.run(verbs.queue_stats(name))
-
-
-class AsyncJobs:
-    """Administration of invocations."""
-
-    def __init__(self, face: AsyncDispatch) -> None:
-        self._face = face
-
-    async def list(
-        self,
-        *,
-        state: str | Iterable[str] | None = None,
-        queue: str | None = None,
-        worker: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> list[Invocation]:
-        """Invocations, newest first. `queue` is a name or an id, `worker` an id, `limit` 1 to 200."""
-        return await self._face.run(verbs.list_jobs(state, queue, worker, limit, offset))
-
-    async def show(self, inv: str) -> Invocation:
-        """One invocation, with every attempt."""
-        return await self._face.run(verbs.get(inv))
-
-    async def kill(self, inv: str, *, running: bool = False) -> None:
-        """As `AsyncDispatch.kill`."""
-        await self._face.run(verbs.kill(inv, running))
-
-    async def retry(self, inv: str) -> str:
-        """As `AsyncDispatch.retry`."""
-        return await self._face.run(verbs.retry(inv))
-
-    async def why(self, inv: str) -> list[str]:
-        """Why an invocation is where it is, in sentences."""
-        return await self._face.run(verbs.why(inv))
-
-    async def bulk_cancel(self, queue: str | None = None) -> int:
-        """Kill everything queued, in one queue or in all; how many. What runs is untouched."""
-        return await self._face.run(verbs.bulk_cancel(queue))
-
-    async def prune(self, older_than: float | timedelta | None = None) -> int:
-        """Delete invocations that ended more than `older_than` ago (None: as long ago as each queue's
-        retention says); how many."""
-        return await self._face.run(verbs.prune(older_than))
-
-
-class AsyncWorkers:
-    """Administration of workers."""
-
-    def __init__(self, face: AsyncDispatch) -> None:
-        self._face = face
-
-    async def list(self, *, ended: bool = False) -> list[WorkerInfo]:
-        """Live workers of the namespace, and with `ended` those that were."""
-        return await self._face.run(verbs.list_workers(ended))
-
-
-class AsyncTopics:
-    """Administration of topics."""
-
-    def __init__(self, face: AsyncDispatch) -> None:
-        self._face = face
-
-    async def list(self) -> list[TopicInfo]:
-        """Every topic of the namespace."""
-        return await self._face.run(verbs.list_topics())
-
-    async def remove(self, name: str) -> None:
-        """Delete a topic and its values; readers see its end."""
-        await self._face.run(verbs.remove_topic(name))

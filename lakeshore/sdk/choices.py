@@ -7,6 +7,8 @@ Sync = Literal["normal", "full"]
 Kind = Literal["fifo", "priority", "boltzmann", "filo"]
 OnFull = Literal["reject", "block"]
 Elasticity = Literal["fixed", "fully_elastic", "pool_with_threshold", "max_count"]
+ProviderKind = Literal["local", "ssh", "slurm", "kubernetes", "ec2", "command"]
+Role = Literal["submit", "read", "work", "admin"]
 By = Literal["auto", "ref", "value"]
 Restarts = Literal["raise", "keep"]
 
@@ -29,3 +31,10 @@ class QueueChanges(TypedDict, total=False):
     max_running: int | None
     max_bytes: int | None
     retention: float | None
+
+
+class ProviderChanges(TypedDict, total=False):
+    """What `providers.patch` takes."""
+
+    config: dict[str, Any]
+    max: int | None

@@ -16,6 +16,7 @@ from lakeshore.core.messages import Refusal
 from lakeshore.core.running import CURRENT
 
 if TYPE_CHECKING:
+    from .session import Session
     from .submitting import Submitter
 
 
@@ -30,6 +31,7 @@ class Connection:
 
     def __init__(self, client: Client, backend: Backend, submitter: Submitter) -> None:
         self._client, self._backend, self.submitter = client, backend, submitter
+        self.session: Session | None = None  # what keeps it linked, where the plane may be elsewhere
         self.number = client.number  # of the next request
         self._thread = get_ident()
         self._ending = threading.Lock()
@@ -139,7 +141,10 @@ class Connection:
 
     def close(self) -> None:
         """Hang up; on the plane's loop."""
-        self._client.link.close()
+        if self.session is not None:
+            self.session.close()
+        else:
+            self._client.link.close()
 
     def hang_up(self) -> None:
         """`close`, from anywhere; a plane that has ended needs none."""

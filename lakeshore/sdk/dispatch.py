@@ -8,23 +8,26 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, overload
 
 from lakeshore.core.backend import current_backend
-from lakeshore.core.errors import ForkedPlane
+from lakeshore.core.errors import ForkedPlane, WouldDeadlock
 from lakeshore.core.messages import Wait
 
-from . import current, forks, host, verbs
+from . import current, forks, hosts, verbs
 from .address import MEMORY
-from .choices import Elasticity, Kind, Loop, OnFull, QueueChanges, Sync
+from .choices import Loop, Sync
 from .connection import Connection
 from .face import Face
-from .host import Host, ThreadHost, closed_error
+from .groups import Jobs, Queues, Topic, Topics, Workers
+from .host import Host, closed_error
+from .latch import Latch
 from .outcomes import value_of
-from .records import Invocation, QueueInfo, QueueStats, Removed, TopicInfo, WorkerInfo
+from .plane_groups import Providers, Tokens
+from .records import Invocation, PlaneStatus
 from .streams import Stream
+from .thread import ThreadHost
 from .udf import as_udf
 from .verbs import Verb
 
@@ -65,7 +68,7 @@ class Dispatch(Face):
         lease: float = 30.0,
         memory_limit: int | None = None,
         payload_limit: int = 16777216,
-        connect_timeout: float = 5.0,
+        connect_timeout: float | None = 5.0,
     ) -> None:
         super().__init__(
             address,
@@ -89,6 +92,8 @@ class Dispatch(Face):
         self.jobs = Jobs(self)
         self.workers = Workers(self)
         self.topics = Topics(self)
+        self.providers = Providers(self)
+        self.tokens = Tokens(self)
         _open.add(self)
         current.made(self)
 
@@ -142,7 +147,7 @@ class Dispatch(Face):
                 raise closed_error()
             found = self._claim()
             try:
-                self._connection = _connect(found, self.namespace)
+                self._connection = _connect(found, self)
             except BaseException:
                 _end(found, None)
                 raise
@@ -151,17 +156,17 @@ class Dispatch(Face):
     def _claim(self) -> Host:
         """The plane of this address, opened where it is not open in this process."""
         while True:
-            found = host.claim(self.address)
-            if not isinstance(found, host.Latch):
+            found = hosts.claim(self.address)
+            if not isinstance(found, Latch):
                 break
             found.wait()
         if found is None:
             try:
                 found = ThreadHost(self.address, self._options, self.backend).host
             except BaseException:
-                host.gone(self.address)
+                hosts.gone(self.address)
                 raise
-            host.register(found)
+            hosts.register(found)
         return found
 
     def _after_fork(self) -> None:
@@ -254,182 +259,9 @@ class Dispatch(Face):
         """Submit an ended invocation's call anew; the new id. Raises Conflict for a live one."""
         return self.run(verbs.retry(inv))
 
-
-class Topic:
-    """A journal that many post to and many read. Made by `Dispatch.topic`."""
-
-    def __init__(self, face: Dispatch, name: str) -> None:
-        self._face, self.name = face, name
-
-    def post(self, value: Any) -> int:
-        """Append one value; returns its number, from 0. Raises Conflict after `close`."""
-        return self._face.run(verbs.post(self.name, time.time(), self._face.packed(value)))
-
-    def stream(self, since: int = 0) -> Stream[Any]:
-        """Values from number `since` on, live until somebody closes the topic."""
-        return Stream(self._face.connection(), self.name, since, ())
-
-    def close(self) -> None:
-        """Write END, for all publishers."""
-        self._face.run(verbs.close_topic(self.name))
-
-
-class Queues:
-    """Administration of queues."""
-
-    def __init__(self, face: Dispatch) -> None:
-        self._face = face
-
-    def add(
-        self,
-        name: str,
-        *,
-        kind: Kind = "fifo",
-        temperature: float = 1.0,
-        seed: int | None = None,
-        description: str = "",
-        provider: str | None = None,
-        elasticity: Elasticity | None = None,
-        min: int | None = None,
-        max: int | None = None,
-        threshold: float | None = None,
-        template: dict[str, Any] | None = None,
-        max_depth: int | None = None,
-        on_full: OnFull = "reject",
-        rate_limit: float | str | None = None,
-        deadline_cutoff_s: float | None = None,
-        max_running: int | None = None,
-        max_bytes: int | None = None,
-        retention: float | None = None,
-    ) -> QueueInfo:
-        """Create a queue.
-
-        Args:
-            kind: fifo, priority, boltzmann or filo.
-            temperature, seed: of a boltzmann queue.
-            max_depth: how many may be queued; max_bytes: how many bytes of arguments.
-            on_full: reject, or block the submitter until there is room.
-            rate_limit: submits per second, or "100/s", "30/m".
-            deadline_cutoff_s: seconds an invocation may wait once it is claimable.
-            max_running: how many may run at once.
-            retention: seconds that its ended invocations are kept.
-
-        Raises: ValueError for a wrong setting, Conflict where the name exists, NotFound for an
-            unknown provider.
-        """
-        given = {key: value for key, value in locals().items() if key not in ("self", "name")}
-        return self._face.run(verbs.add_queue(name, given))
-
-    def ls(self, *, state: str | Iterable[str] | None = None) -> list[QueueInfo]:
-        """All queues but archived ones, or those in the given states."""
-        return self._face.run(verbs.list_queues(state))
-
-    def show(self, name: str) -> QueueInfo:
-        """One queue and its workers."""
-        return self._face.run(verbs.show_queue(name))
-
-    def patch(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
-        """Change settings: all that `add` takes but name, kind and elasticity."""
-        return self._face.run(verbs.patch_queue(name, {**changes}))
-
-    def pause(self, name: str) -> QueueInfo:
-        """Admit, but hand out nothing."""
-        return self._face.run(verbs.shift_queue(name, "pause"))
-
-    def resume(self, name: str) -> QueueInfo:
-        """End a pause."""
-        return self._face.run(verbs.shift_queue(name, "resume"))
-
-    def drain(self, name: str) -> QueueInfo:
-        """Admit nothing; let what is queued and running finish."""
-        return self._face.run(verbs.shift_queue(name, "drain"))
-
-    def archive(self, name: str) -> QueueInfo:
-        """Admit nothing and hand out nothing; keep the backlog."""
-        return self._face.run(verbs.shift_queue(name, "archive"))
-
-    def unarchive(self, name: str) -> QueueInfo:
-        """Make a draining or archived queue active again."""
-        return self._face.run(verbs.shift_queue(name, "unarchive"))
-
-    def rm(self, name: str, *, force: bool = False) -> Removed:
-        """Delete a queue: what is queued is killed, what runs may finish. Raises Conflict while a live
-        worker is bound to it, unless `force` unbinds them."""
-        return self._face.run(verbs.remove_queue(name, force))
-
-    def stats(self, name: str) -> QueueStats:
-        """Its signals now."""
-        return self._face.run(verbs.queue_stats(name))
-
-
-class Jobs:
-    """Administration of invocations."""
-
-    def __init__(self, face: Dispatch) -> None:
-        self._face = face
-
-    def list(
-        self,
-        *,
-        state: str | Iterable[str] | None = None,
-        queue: str | None = None,
-        worker: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> list[Invocation]:
-        """Invocations, newest first. `queue` is a name or an id, `worker` an id, `limit` 1 to 200."""
-        return self._face.run(verbs.list_jobs(state, queue, worker, limit, offset))
-
-    def show(self, inv: str) -> Invocation:
-        """One invocation, with every attempt."""
-        return self._face.run(verbs.get(inv))
-
-    def kill(self, inv: str, *, running: bool = False) -> None:
-        """As `Dispatch.kill`."""
-        self._face.run(verbs.kill(inv, running))
-
-    def retry(self, inv: str) -> str:
-        """As `Dispatch.retry`."""
-        return self._face.run(verbs.retry(inv))
-
-    def why(self, inv: str) -> list[str]:
-        """Why an invocation is where it is, in sentences."""
-        return self._face.run(verbs.why(inv))
-
-    def bulk_cancel(self, queue: str | None = None) -> int:
-        """Kill everything queued, in one queue or in all; how many. What runs is untouched."""
-        return self._face.run(verbs.bulk_cancel(queue))
-
-    def prune(self, older_than: float | timedelta | None = None) -> int:
-        """Delete invocations that ended more than `older_than` ago (None: as long ago as each queue's
-        retention says); how many."""
-        return self._face.run(verbs.prune(older_than))
-
-
-class Workers:
-    """Administration of workers."""
-
-    def __init__(self, face: Dispatch) -> None:
-        self._face = face
-
-    def list(self, *, ended: bool = False) -> list[WorkerInfo]:
-        """Live workers of the namespace, and with `ended` those that were."""
-        return self._face.run(verbs.list_workers(ended))
-
-
-class Topics:
-    """Administration of topics."""
-
-    def __init__(self, face: Dispatch) -> None:
-        self._face = face
-
-    def list(self) -> list[TopicInfo]:
-        """Every topic of the namespace."""
-        return self._face.run(verbs.list_topics())
-
-    def remove(self, name: str) -> None:
-        """Delete a topic and its values; readers see its end."""
-        self._face.run(verbs.remove_topic(name))
+    def status(self) -> PlaneStatus:
+        """What the plane is and how much goes on in it."""
+        return self.run(verbs.status())
 
 
 _open: weakref.WeakSet[Dispatch] = weakref.WeakSet()
@@ -437,56 +269,60 @@ _open: weakref.WeakSet[Dispatch] = weakref.WeakSet()
 
 def _end(found: Host, timeout: float | None) -> bool:
     """One user less; the last one ends the plane. Whether this was the last."""
-    last = host.release(found)
+    last = hosts.release(found)
     if last and found.owner is not None:
         found.owner.close(timeout)
     return last
 
 
-def _connect(found: Host, namespace: str) -> Connection:
+def _connect(found: Host, face: Face) -> Connection:
     """Make a connection on the plane's loop, from this thread."""
-    if threading.get_ident() == found.thread:
-        return found.connect(namespace)
     ready = threading.Lock()
     ready.acquire()
-    box: list[Any] = []
+    box: list[Connection | BaseException] = []
 
-    def connect() -> None:
-        try:
-            box.append(found.connect(namespace))
-        except BaseException as error:
-            box.append(error)
+    def made(connection: Connection | BaseException) -> None:
+        box.append(connection)
         ready.release()
 
-    try:
-        found.backend.post(connect)
-    except RuntimeError:
-        raise closed_error() from None
+    if threading.get_ident() == found.thread:
+        face.connect_to(found, made)
+        if not box:
+            raise WouldDeadlock(
+                "this plane is in another process, and this is the event loop that would reach it: use "
+                "AsyncDispatch here, or open it before"
+            )
+    else:
+        try:
+            found.backend.post(lambda: face.connect_to(found, made))
+        except RuntimeError:
+            raise closed_error() from None
     ready.acquire()
     if isinstance(box[0], BaseException):
         raise box[0]
     return box[0]
 
 
-async def connect_async(found: Host, namespace: str) -> Connection:
+async def connect_async(found: Host, face: Face) -> Connection:
     """Make a connection on the plane's loop, from a coroutine of any loop."""
-    if threading.get_ident() == found.thread:
-        return found.connect(namespace)
     backend = current_backend()
     parker = backend.parker()
 
-    def connect() -> None:
-        connection = found.connect(namespace)
+    def made(connection: Connection | BaseException) -> None:
         try:
             backend.post(lambda: parker.set(connection))
         except RuntimeError:  # the asking loop has ended
-            connection.close()
+            if not isinstance(connection, BaseException):
+                connection.close()
 
     try:
-        found.backend.post(connect)
+        found.backend.post(lambda: face.connect_to(found, made))
     except RuntimeError:
         raise closed_error() from None
-    return await parker.wait()
+    answer = await parker.wait()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _close_at_exit() -> None:

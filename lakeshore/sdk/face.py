@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused
 from lakeshore.core.values import pack
 
-from .address import namespace_of, resolve
+from .address import DEFAULT, find_ca, find_token, namespace_found, resolve
 from .checks import finite
 from .choices import Loop, Sync
 from .connection import Connection
-from .host import Host, HostOptions
+from .host import Host
+from .options import HostOptions
 from .submitting import ManyResults, read
 from .udf import UDF
 
@@ -35,24 +36,39 @@ class Face:
         lease: float,
         memory_limit: int | None,
         payload_limit: int,
-        connect_timeout: float,
+        connect_timeout: float | None,
     ) -> None:
         self.address: str = resolve(address)
-        self.namespace: str = namespace_of(namespace)
+        named = namespace_found(namespace, self.address)
+        self.namespace: str = named.value or "default"
+        self.asked_for = "" if named.source == DEFAULT and self.remote else self.namespace
         if backend not in ("asyncio", "trio"):
             raise ValueError(f"backend={backend!r}: asyncio or trio")
         if storage is not None:
             raise ValueError("storage: this version has no bulk storage; leave it out")
-        if token is not None or ca is not None:
+        if not self.remote and (token is not None or ca is not None):
             raise ValueError("token and ca are for planes on other machines; leave them out for a path")
-        for name, value in (("lease", lease), ("connect_timeout", connect_timeout)):
-            if finite(name, value) <= 0:
-                raise ValueError(f"{name}={value!r}: choose seconds above 0")
+        self.token: str | None = find_token(self.address, token) if self.remote else None
+        self.ca: str | None = find_ca(self.address, ca) if self.remote else None
+        if finite("lease", lease) <= 0:
+            raise ValueError(f"lease={lease!r}: choose seconds above 0")
+        if connect_timeout is not None and finite("connect_timeout", connect_timeout) < 0:
+            raise ValueError(f"connect_timeout={connect_timeout!r}: choose seconds, 0 for one try, or None")
+        self.connect_timeout = connect_timeout
         self.backend: str = backend
         self._options = HostOptions(
-            sync=sync, retention=retention, memory_limit=memory_limit, payload_limit=payload_limit
+            sync=sync,
+            retention=retention,
+            lease=lease,
+            memory_limit=memory_limit,
+            payload_limit=payload_limit,
         )
         self._closed = False
+
+    @property
+    def remote(self) -> bool:
+        """Whether its address is the URL of a head."""
+        return "://" in self.address
 
     @property
     def is_closed(self) -> bool:
@@ -66,6 +82,23 @@ class Face:
     def connection(self) -> Connection:
         """The connection to it."""
         raise NotImplementedError
+
+    def connect_to(self, found: Host, made: Callable[[Connection | BaseException], None]) -> None:
+        """Connect to an open plane; on its loop."""
+
+        def ready(connection: Connection | BaseException) -> None:
+            welcome = getattr(getattr(connection, "session", None), "welcome", None)
+            if welcome is not None:
+                self.namespace = welcome.namespace  # the token's own, where none was named
+            made(connection)
+
+        found.connect(
+            self.asked_for,
+            ready,
+            token=self.token or "",
+            ca=self.ca,
+            patience=self.connect_timeout,
+        )
 
     def packed(self, value: Any) -> bytes:
         """A value for a topic. Raises TypeError for what can't travel, PayloadTooLarge."""

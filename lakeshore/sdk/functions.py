@@ -15,6 +15,8 @@ from lakeshore.core.rows import FunctionRow
 
 from . import forks
 
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # what can read the pickles of this process
+
 _lock = threading.Lock()
 _count = 0
 _mark = text_of(new_id())

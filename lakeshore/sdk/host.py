@@ -1,120 +1,43 @@
-"""The plane behind a face: on this program's own loop, or on a thread of its own."""
+"""What a process has of one plane: the plane itself, or the way to where it is."""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 import anyio
+from anyio.abc import TaskGroup
 
 from lakeshore.core.backend import Backend, current_backend
-from lakeshore.core.errors import PlaneClosed, WouldDeadlock
-from lakeshore.core.messages import Refusal
-from lakeshore.core.plane import Plane
-from lakeshore.core.ports import Link, Store
-from lakeshore.store.memory import MemoryStore
+from lakeshore.core.client import Client
+from lakeshore.core.errors import PlaneClosed
+from lakeshore.core.messages import Knock, Refusal, Welcome
+from lakeshore.core.plane import Plane, new_id
 from lakeshore.transports.memory import memory_pair, thread_pair
 
 from .address import MEMORY
 from .connection import Connection
+from .hosts import gone, retire
+from .knocking import knock
+from .options import HostOptions
+from .party import ClientParty
+from .residence import Residence
+from .session import Here, Session, There
 from .submitting import Submitter
 from .udf import UDF
 
+if TYPE_CHECKING:
+    from .thread import ThreadHost
+
+T = TypeVar("T")
 log = logging.getLogger("lakeshore")
 
-_DRAINING = 40.0  # seconds that attached workers may take to end
-
-
-class HostOptions:
-    """What counts for the process that hosts a plane.
-
-    Raises: ValueError for a value that makes no sense.
-    """
-
-    def __init__(
-        self,
-        *,
-        sync: str = "normal",
-        retention: float = 604800,
-        memory_limit: int | None = None,
-        payload_limit: int = 16777216,
-    ) -> None:
-        if sync not in ("normal", "full"):
-            raise ValueError(f"sync={sync!r}: normal, or full to survive a power cut")
-        if not 0 <= retention < math.inf:
-            raise ValueError(f"retention={retention!r}: choose seconds, 0 or more, and no infinity")
-        for name, value in (("memory_limit", memory_limit), ("payload_limit", payload_limit)):
-            if value is not None and (not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{name}={value!r}: choose a number of bytes, 1 or more")
-        self.sync: Any = sync
-        self.retention = float(retention)
-        self.memory_limit, self.payload_limit = memory_limit, payload_limit
-
-
-class Latch:
-    """Set once, by any thread; others wait for that, or have a function called then.
-
-    Args:
-        thread: the loop thread that sets it, if that is known: blocking there would be for ever.
-    """
-
-    def __init__(self, thread: int = 0) -> None:
-        self._thread, self._lock = thread, threading.Lock()
-        self._calls: list[Callable[[], object]] | None = []
-
-    @property
-    def is_set(self) -> bool:
-        """Whether it was set."""
-        return self._calls is None
-
-    def set(self) -> None:
-        """Let go all who wait. A second time does nothing."""
-        with self._lock:
-            calls, self._calls = self._calls, None
-        for call in calls or ():
-            call()
-
-    def then(self, call: Callable[[], object]) -> None:
-        """Have `call` called once it is set, from the thread that does it; at once where it is."""
-        with self._lock:
-            if self._calls is not None:
-                self._calls.append(call)
-                return
-        call()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Block this thread until it is set, at most `timeout` seconds."""
-        if self.is_set:
-            return
-        if threading.get_ident() == self._thread:
-            raise WouldDeadlock(
-                "this path is being opened or closed by the event loop that runs here, and this would block "
-                "that loop: await the opening or closing first"
-            )
-        done = threading.Lock()
-        done.acquire()
-        self.then(done.release)
-        done.acquire(timeout=-1 if timeout is None else timeout)
-
-    async def awaited(self) -> None:
-        """Wait in a coroutine of any loop until it is set."""
-        backend = current_backend()
-        parker = backend.parker()
-
-        def wake() -> None:
-            try:
-                backend.post(lambda: parker.set(None))
-            except RuntimeError:  # the waiting loop has ended
-                return
-
-        self.then(wake)
-        await parker.wait()
+DRAINING = 40.0  # seconds that attached workers may take to end
 
 
 class Attached(Protocol):
@@ -126,21 +49,34 @@ class Attached(Protocol):
 
 
 class Host:
-    """One open plane and who uses it. Lives on one loop; `post` reaches it from anywhere.
+    """One plane as this process has it, and who uses it here. Lives on one loop; `backend.post` reaches
+    it from anywhere.
 
     Args:
-        address: ":memory:" or an absolute path.
+        address: ":memory:", an absolute path, or the URL of a head.
+        served: the plane is opened by `lakeshore serve`.
+        auto_create: make queues on first use.
+
+    Attributes:
+        plane: the plane, where this process hosts it.
+        closed: takes no new users, and ends or has ended.
+        owner: the thread it lives on, where that is its own.
+        on_failure: is to close it, on its loop.
+        on_moved: called when another process has taken the plane over from this one.
+        moved: whether one has.
     """
 
-    def __init__(self, address: str, options: HostOptions) -> None:
+    def __init__(
+        self, address: str, options: HostOptions, *, served: bool = False, auto_create: bool = True
+    ) -> None:
         self.address, self.options = address, options
         self.durable = address != MEMORY
         self.pid = os.getpid()
         # bodies submitted here, by local name; kept alive by the `Options` of their invocations
         self.known: WeakValueDictionary[str, UDF[..., Any]] = WeakValueDictionary()
         self.users = 0
-        self.closed = False  # takes no new users, and ends or has ended
-        self.owner: ThreadHost | None = None  # the thread it lives on, where that is its own
+        self.closed = False
+        self.owner: ThreadHost | None = None
         self.connections: WeakSet[Connection] = WeakSet()
         self._submitter = Submitter(
             durable=self.durable,
@@ -149,54 +85,62 @@ class Host:
             payload_limit=options.payload_limit,
         )
         self.backend: Backend
-        self.plane: Plane
+        self.tasks: TaskGroup
         self.thread = 0
+        self._residence: Residence | None = None
+        if "://" not in address:
+            self._residence = Residence(address, options, served=served, auto_create=auto_create)
+            self._residence.failed = self._failed
+            self._residence.moved = self._moved
+        self._sessions: dict[Session, None] = {}
         self._workers: dict[Attached, None] = {}
         self._empty: Callable[[], None] | None = None
-        self._lock: Any = None
         self._closing = False
-        self.on_failure: Callable[[], object] = lambda: None  # is to close it, on its loop
+        self.on_failure: Callable[[], object] = lambda: None
+        self.on_moved: Callable[[], object] = lambda: None
+        self.moved = False
+
+    @property
+    def plane(self) -> Plane | None:
+        """The plane, where this process hosts it now."""
+        return None if self._residence is None else self._residence.plane
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The bug that ended the plane here."""
+        return None if self._residence is None else self._residence.failure
+
+    @property
+    def machine(self) -> bytes:
+        """The hash of the machine's own token, which opens everything."""
+        return b"" if self._residence is None else self._residence.machine
+
+    @machine.setter
+    def machine(self, hash: bytes) -> None:
+        assert self._residence is not None
+        self._residence.machine = hash
+
+    @property
+    def movable(self) -> bool:
+        """Whether the plane may be elsewhere, now or later."""
+        return self.address != MEMORY
 
     def _failed(self) -> None:
         """A bug ended the plane: it is let go at once, so that its path can be opened anew."""
         retire(self)
         self.on_failure()
 
-    async def open(self, backend: Backend) -> None:
-        """Open the plane on this loop."""
-        self.backend, self.thread = backend, threading.get_ident()
-        store = self._store()
-        journal_bytes = 1 << 30 if self.durable else 64 << 20
-        self.plane = Plane(
-            store,
-            backend,
-            failed=self._failed,
-            retention=self.options.retention,
-            journal_bytes=journal_bytes,
-        )
-        try:
-            await self.plane.open()
-        except BaseException:
-            self._unlock()
-            raise
+    def _moved(self) -> None:
+        self.moved = True
+        self.on_moved()
 
-    def _store(self) -> Store:
-        if not self.durable:
-            limit = self.options.memory_limit
-            return MemoryStore(1 << 30 if limit is None else limit)
-        from lakeshore.store.lock import StoreLock
-        from lakeshore.store.sqlite import SqliteStore
+    async def open(self, backend: Backend, tasks: TaskGroup) -> None:
+        """Open the plane on this loop, or find out who has it. `tasks` outlives its use."""
+        self.backend, self.thread, self.tasks = backend, threading.get_ident(), tasks
+        if self._residence is not None:
+            await self._residence.settle(backend, tasks)
 
-        self._lock = StoreLock(self.address)
-        self._lock.acquire()
-        return SqliteStore(self.address, sync=self.options.sync)
-
-    def _unlock(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
-
-    async def aclose(self, *, patience: float = _DRAINING) -> None:
+    async def aclose(self, *, patience: float = DRAINING) -> None:
         """Let attached workers end, then close the plane. On the plane's loop."""
         if self._closing:
             return
@@ -210,196 +154,174 @@ class Host:
                     worker.drain()
                 with anyio.move_on_after(patience):
                     await empty.wait()
-            await self.plane.aclose()
+            if self._residence is not None:
+                await self._residence.aclose()
+            why = Refusal(0, "PlaneClosed", "the plane was closed: open it again to go on")
+            for session in list(self._sessions):
+                session.end(why)
         finally:
-            self._unlock()
             self.known.clear()
             gone(self.address)
 
-    def connect(self, namespace: str) -> Connection:
-        """A program's connection. On the plane's loop."""
-        connection = Connection(self.plane.connect(namespace), self.backend, self._submitter)
+    # clients
+
+    def connect(
+        self,
+        namespace: str,
+        ready: Callable[[Connection | BaseException], None],
+        *,
+        token: str = "",
+        ca: str | None = None,
+        patience: float | None = 5.0,
+    ) -> None:
+        """Make a program's connection and call `ready` with it, at once where the plane is here, or with
+        what is in the way. On the plane's loop."""
+        id = new_id()
+        client = Client(now=self.backend.now, publisher=id if self.movable else b"")
+        connection = Connection(client, self.backend, self._submitter)
+        party = ClientParty(client, self._learn)
+        if not self.movable:
+            plane = self.plane
+            assert plane is not None
+            client.relinked(plane.hop(namespace, client.receive, client.closed), None)
+            self.connections.add(connection)
+            ready(connection)
+            return
+        session = Session(
+            self.backend,
+            party,
+            way=lambda: self.way(namespace),
+            knock=lambda: knock(id, "client", namespace, token),
+            patience=patience,
+            ca=ca,
+            eager=self._residence is None,
+        )
+        party.poke = session.poke
+        connection.session = session
         self.connections.add(connection)
-        return connection
+        self._sessions[session] = None
+        session.when_ready(lambda error: ready(connection if error is None else error))
+        if (here := self._here(namespace)) is not None:
+            session.begin(here)
+        self.tasks.start_soon(self._keep, session)
 
-    def worker_link(self, namespace: str, backend: Backend, attached: Callable[[Link], Attached]) -> None:
-        """Connect a worker that runs on `backend`. On the plane's loop.
+    async def _keep(self, session: Session) -> None:
+        try:
+            await session.run()
+        finally:
+            self._sessions.pop(session, None)
 
-        `attached` is called here with the worker's end of the link.
+    def _learn(self, welcome: Welcome) -> None:
+        """What counts is the host's."""
+        self.options.payload_limit = welcome.payload_limit
+        self._submitter.payload_limit = welcome.payload_limit
+
+    # ways
+
+    async def way(self, namespace: str) -> Here | There:
+        """Where the plane is now. On the plane's loop.
+
+        Raises: Unreachable, StoreLocked, StoreError.
         """
+        if self._closing:
+            raise closed_error()
+        if self._residence is None:
+            return There(self.address)
+        there = await self._residence.find()
+        here = self._here(namespace)
+        if here is not None:
+            return here
+        assert there is not None
+        return there
+
+    def _here(self, namespace: str) -> Here | None:
+        plane = self.plane
+        if plane is None:
+            return None
+        return Here(lambda receive, ended: plane.hop(namespace, receive, ended))
+
+    async def worker_way(self, namespace: str, backend: Backend) -> Here | There:
+        """The same for a worker that runs on `backend`. From that loop."""
+        way = await self.on_loop(lambda: self.way(namespace))
+        if not isinstance(way, Here):
+            return way
         here = backend is self.backend
+        plane = self.plane
+        if plane is None:
+            raise closed_error()
         ours, theirs = memory_pair() if here else thread_pair(self.backend.post, backend.post)
-        worker = attached(theirs)
 
-        def hang_up(why: Refusal) -> None:
-            ours.close()
-            self._gone(worker)
+        def link(receive: Callable[[Any], None], ended: Callable[[Refusal], None]) -> Any:
+            theirs.receive, theirs.closed = receive, lambda: ended(_why(why))
+            return theirs
 
-        peer = self.plane.attach(ours, namespace, hang_up)
-        ours.receive = peer.receive
+        why: list[Refusal] = []
 
-        def closed() -> None:
-            self.plane.detach(peer)
-            self._gone(worker)
+        async def attach() -> None:
+            def hang_up(reason: Refusal) -> None:
+                why.append(reason)
+                ours.close()
 
-        ours.closed = closed
+            peer = plane.attach(ours, namespace, hang_up)
+            ours.receive, ours.closed = peer.receive, lambda: plane.detach(peer)
+
+        await self.on_loop(attach)
+        return Here(link)
+
+    async def on_loop(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine on the plane's loop, from a coroutine of any loop."""
+        if threading.get_ident() == self.thread:
+            return await call()
+        backend = current_backend()
+        parker = backend.parker()
+
+        async def run() -> None:
+            answer: Any
+            try:
+                answer = (await call(), None)
+            except BaseException as error:
+                answer = (None, error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                try:
+                    backend.post(lambda: parker.set(answer))
+                except RuntimeError:  # the asking loop has ended
+                    pass
+
+        try:
+            self.backend.post(lambda: self.tasks.start_soon(run))
+        except RuntimeError:
+            raise closed_error() from None
+        value, error = await parker.wait()
+        if error is not None:
+            raise error
+        return value
+
+    # workers
+
+    def attach(self, worker: Attached) -> bool:
+        """A worker of this process runs from now on; False where the plane ends. On the plane's loop."""
+        if self.closed:
+            return False
         self._workers[worker] = None
+        return True
 
-    def _gone(self, worker: Attached) -> None:
+    def detach(self, worker: Attached) -> None:
+        """It has ended. On the plane's loop."""
         self._workers.pop(worker, None)
         if not self._workers and self._empty is not None:
             self._empty()
             self._empty = None
 
 
-_lock = threading.Lock()
-_hosts: dict[str, Host] = {}  # file planes that are open in this process, by path
-_busy: dict[str, Latch] = {}  # paths that are being opened or closed in this process
-
-
-def claim(address: str, thread: int = 0) -> Host | Latch | None:
-    """The open plane of a path in this process, with one more user.
-
-    A latch: another is opening or closing the path; wait for it, then ask again. None: the path is
-    the caller's to open on loop thread `thread`, who then calls `register`, or `gone` on failing.
-    """
-    if address == MEMORY:
-        return None
-    with _lock:
-        host = _hosts.get(address)
-        if host is not None:
-            host.users += 1
-            return host
-        latch = _busy.get(address)
-        if latch is None:
-            _busy[address] = Latch(thread)
-        return latch
-
-
-def register(host: Host) -> None:
-    """A plane was opened, for its first user."""
-    host.users = 1
-    if host.durable:
-        with _lock:
-            _hosts[host.address] = host
-        gone(host.address)
-
-
-def release(host: Host) -> bool:
-    """A user is done with a plane; whether it was the last, who is to end it."""
-    with _lock:
-        host.users -= 1
-        last = host.users <= 0 and not host.closed
-        if last:
-            _retire(host)
-        return last
-
-
-def retire(host: Host) -> None:
-    """The plane takes no new users: it is about to end."""
-    with _lock:
-        _retire(host)
-
-
-def _retire(host: Host) -> None:
-    if not host.closed:
-        host.closed = True
-        if _hosts.get(host.address) is host:
-            del _hosts[host.address]
-            _busy[host.address] = Latch(host.thread)
-
-
-def gone(address: str) -> None:
-    """Opening a path, or closing it, is over."""
-    with _lock:
-        latch = _busy.pop(address, None)
-    if latch is not None:
-        latch.set()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _hosts.clear()
-    _busy.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-class ThreadHost:
-    """A plane on a daemonic thread with a loop of its own.
-
-    Raises: what opening raises, in the caller's thread.
-    """
-
-    def __init__(self, address: str, options: HostOptions, backend: str) -> None:
-        self.host = Host(address, options)
-        self.host.owner = self
-        self._ready = threading.Event()
-        self._ended = Latch()
-        self._error: BaseException | None = None
-        self._stop: Callable[[float], None]
-        self._thread = threading.Thread(
-            target=self._run, args=(backend,), name="lakeshore plane", daemon=True
-        )
-        self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            raise self._error
-
-    def close(self, timeout: float | None = None) -> None:
-        """End the plane and wait for that, at most `timeout` seconds."""
-        self._end(_DRAINING if timeout is None else max(0.0, timeout - 0.5))
-        if threading.get_ident() != self.host.thread:
-            self._ended.wait(timeout)
-            if self._ended.is_set:
-                self._thread.join()  # nothing is left for it to do
-
-    async def aclose(self) -> None:
-        """The same from a coroutine of another loop."""
-        self._end(_DRAINING)
-        await self._ended.awaited()
-        self._thread.join()  # nothing is left for it to do
-
-    def _end(self, patience: float) -> None:
-        try:
-            self.host.backend.post(lambda: self._stop(patience))
-        except RuntimeError:  # it has ended
-            return
-
-    def _run(self, backend: str) -> None:
-        try:
-            anyio.run(self._serve, backend=backend)
-        except BaseException as error:
-            if self._ready.is_set():
-                log.critical("a plane's thread ended on %r", error, exc_info=error)
-            self._error = error
-        finally:
-            for connection in self.host.connections:
-                connection.loop_ended()
-            self._ended.set()
-            self._ready.set()
-
-    async def _serve(self) -> None:
-        backend = current_backend()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(backend.serve)
-            stop = backend.parker()
-            self._stop = stop.set
-            self.host.on_failure = lambda: stop.set(0.0)
-            try:
-                await self.host.open(backend)
-            except BaseException as error:
-                self._error = error
-                tasks.cancel_scope.cancel()
-                return
-            self._ready.set()
-            patience = await stop.wait()
-            await self.host.aclose(patience=patience)
-            tasks.cancel_scope.cancel()
+def _why(reasons: list[Refusal]) -> Refusal:
+    return reasons[0] if reasons else Refusal(0, "Superseded", "the plane moved")
 
 
 def closed_error() -> PlaneClosed:
     """What a verb raises after its plane was closed."""
     return PlaneClosed("this plane was closed: make a new Dispatch to go on")
+
+
+__all__ = ["DRAINING", "Attached", "Host", "Knock", "closed_error"]

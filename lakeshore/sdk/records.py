@@ -84,8 +84,19 @@ class QueueStats(Struct, frozen=True, rename="camel"):
     actions: tuple[Any, ...] = ()
 
 
+class Command(Struct, frozen=True, rename="camel"):
+    """A command that an operator had run on a daemon's machine. `status` is None while it runs, and where
+    its end was not seen."""
+
+    at: datetime
+    by: str
+    command: str
+    status: int | None = None
+
+
 class WorkerInfo(Struct, frozen=True, rename="camel"):
-    """One worker process. `state` is ready, draining or ended."""
+    """One worker process. `state` is ready, draining, away or ended; `daemon`: it was started by
+    `lakeshore daemon start`; `commands`, newest last, are told by `show` alone."""
 
     id: str
     name: str
@@ -100,6 +111,81 @@ class WorkerInfo(Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
     versions: dict[str, str] = {}
     provider: str | None = None
+    daemon: bool = False
+    commands: tuple[Command, ...] = ()
+
+
+class Event(Struct, frozen=True, rename="camel"):
+    """One decision about a queue: what was seen (`signals`), wanted and done, and why. `count` is how
+    many times in a row nothing else was decided."""
+
+    id: str
+    queue: str
+    at: datetime
+    kind: str
+    count: int
+    signals: dict[str, Any]
+    want: Any
+    did: Any
+    why: str
+    memory_before: Any = None
+    memory_after: Any = None
+
+
+class ProviderInfo(Struct, frozen=True, rename="camel"):
+    """What launches daemons. `max` is how many at once, None for no limit."""
+
+    id: str
+    name: str
+    kind: str
+    config: dict[str, Any]
+    max: int | None
+    state: str
+
+
+class TokenInfo(Struct, frozen=True, rename="camel"):
+    """A token, without its text, which is shown once, when it is made."""
+
+    id: str
+    name: str
+    namespace: str
+    role: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class NewToken(TokenInfo, frozen=True, rename="camel"):
+    """A token just made; `token` is its text, which nothing keeps."""
+
+    token: str
+
+    def __repr__(self) -> str:
+        return f"NewToken(id={self.id!r}, namespace={self.namespace!r}, role={self.role!r}, token=...)"
+
+
+class PlaneStatus(Struct, frozen=True, rename="camel"):
+    """What a plane is and how much goes on in it. `plane` is the id of its store, `epoch` counts how
+    often that was opened, `clients` are connections that are no workers."""
+
+    plane: str
+    version: str
+    pid: int
+    host: str
+    backend: str
+    store: str
+    sync: str | None
+    epoch: int
+    started_at: datetime
+    uptime_s: float = field(name="uptimeS")
+    namespaces: int
+    queues: int
+    queued: int
+    running: int
+    workers: int
+    clients: int
+    listen: tuple[str, ...]
+    store_bytes: int
+    store_error: str | None = None
 
 
 class TopicInfo(Struct, frozen=True, rename="camel"):
@@ -184,6 +270,80 @@ def worker_of(row: dict[str, Any]) -> WorkerInfo:
         last_seen_at=_at(row["lastSeenAt"]),
         labels=dict(row["labels"]),
         versions=dict(row["versions"]),
+        provider=row.get("provider"),
+        daemon=row.get("daemon", False),
+        commands=tuple(
+            Command(_at(each["at"]), each["by"], each["command"], each["status"])
+            for each in row.get("commands", ())
+        ),
+    )
+
+
+def event_of(row: dict[str, Any]) -> Event:
+    """What a plane says of a decision."""
+    return Event(
+        id=row["id"],
+        queue=row["queue"],
+        at=_at(row["at"]),
+        kind=row["kind"],
+        count=row["count"],
+        signals=dict(row["signals"]),
+        want=row["want"],
+        did=row["did"],
+        why=row["why"],
+        memory_before=row["memoryBefore"],
+        memory_after=row["memoryAfter"],
+    )
+
+
+def provider_of(row: dict[str, Any]) -> ProviderInfo:
+    """What a plane says of a provider."""
+    return ProviderInfo(row["id"], row["name"], row["kind"], dict(row["config"]), row["max"], row["state"])
+
+
+def token_of(row: dict[str, Any]) -> TokenInfo:
+    """What a plane says of a token."""
+    return TokenInfo(**_token(row))
+
+
+def new_token_of(row: dict[str, Any], token: str) -> NewToken:
+    """The same of one that was just made here."""
+    return NewToken(**_token(row), token=token)
+
+
+def _token(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "namespace": row["namespace"],
+        "role": row["role"],
+        "created_at": _at(row["createdAt"]),
+        "last_used_at": moment(row["lastUsedAt"]),
+    }
+
+
+def status_of(row: dict[str, Any]) -> PlaneStatus:
+    """What a plane says of itself."""
+    return PlaneStatus(
+        plane=row["plane"],
+        version=row.get("version", ""),
+        pid=row.get("pid", 0),
+        host=row.get("host", ""),
+        backend=row.get("backend", ""),
+        store=row.get("store", ""),
+        sync=row.get("sync"),
+        epoch=row.get("epoch", 0),
+        started_at=_at(row["startedAt"]),
+        uptime_s=row["uptimeS"],
+        namespaces=row["namespaces"],
+        queues=row["queues"],
+        queued=row["queued"],
+        running=row["running"],
+        workers=row["workers"],
+        clients=row.get("clients", 0),
+        listen=tuple(row.get("listen", ())),
+        store_bytes=row.get("storeBytes", 0),
+        store_error=row["storeError"] or None,
     )
 
 

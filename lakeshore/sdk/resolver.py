@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 from lakeshore.core.bodies import PICKLES
 from lakeshore.core.messages import Grant
 from lakeshore.core.rows import Function
-from lakeshore.core.worker import Unresolved
+from lakeshore.core.worker import Lacking, Unresolved
 
-from .functions import source_hash, walk
+from .functions import PYTHON, source_hash, walk
 from .udf import UDF
 
 log = logging.getLogger("lakeshore")
@@ -29,10 +29,21 @@ class Resolver:
     Args:
         known: bodies of this process by their local name.
         allow_pickle: whether bodies may come as pickles.
+        trust: modules, with all that is below them, of which every function may be run; of others only
+            what is a udf.
+        strict_source: refuse a body whose source differs from the submitter's, instead of a warning.
     """
 
-    def __init__(self, known: Mapping[str, UDF[..., Any]], *, allow_pickle: bool) -> None:
+    def __init__(
+        self,
+        known: Mapping[str, UDF[..., Any]],
+        *,
+        allow_pickle: bool,
+        trust: tuple[str, ...] = (),
+        strict_source: bool = False,
+    ) -> None:
         self._known, self._allow_pickle = known, allow_pickle
+        self._trust, self._strict = trust, strict_source
         self._found: dict[str, Any] = {}  # by reference
         self._kept: dict[bytes, Any] = {}  # by content hash, used last at the end: a pickle, then its body
         self._warned: set[str] = set()
@@ -76,26 +87,54 @@ class Resolver:
             raise Unresolved(
                 f"{function.ref} can't be imported here ({type(error).__name__}: {error})"
             ) from error
-        if not isinstance(found, UDF):
-            raise Unresolved(f"{function.ref} is not a @udf here: put the decorator back")
-        here = source_hash(found.fn)
-        if function.source and here and here != function.source and function.ref not in self._warned:
+        body = self._body(found, module, function)
+        self._compare(body, function)
+        return body
+
+    def _body(self, found: Any, module: str, function: Function) -> Any:
+        if isinstance(found, UDF):
+            return found  # pyright: ignore[reportUnknownVariableType]
+        if not any(f"{module}.".startswith(f"{name}.") for name in self._trust):
+            raise Unresolved(
+                f"{function.ref} is not a @udf here: put the decorator back, or let this worker trust its "
+                f"module (--trust {module})"
+            )
+        try:
+            return UDF(found)
+        except TypeError as error:
+            raise Unresolved(f"{function.ref} is nothing that can be run: {error}") from error
+
+    def _compare(self, body: UDF[..., Any], function: Function) -> None:
+        """A worker runs its own source, which may be another than the submitter's."""
+        here = source_hash(body.fn)
+        if not function.source or here == function.source:
+            return
+        if self._strict:
+            raise Unresolved(
+                f"the source of {function.ref} differs from what its submitter had, and this worker takes "
+                "only the same (strict_source): install the same version on both"
+            )
+        if here and function.ref not in self._warned:
             self._warned.add(function.ref)
             log.warning(
                 "the source of %s differs from what its submitter had: this worker runs its own", function.ref
             )
-        return found  # pyright: ignore[reportUnknownVariableType]
 
     def _unpickle(self, function: Function, data: bytes | None) -> Any:
         if not self._allow_pickle:
             raise Unresolved(f"{function.name} comes as a pickle, and this worker takes none (allow_pickle)")
+        if function.python not in ("", PYTHON):
+            raise Unresolved(
+                f"{function.name} was pickled by Python {function.python}, and this worker runs {PYTHON}: "
+                "run both with the same, or define it at the top of a module that workers can import"
+            )
         kept = self._kept.get(function.value) or data
         if not isinstance(kept, bytes | None):
             return kept
         body = _unpickled.get(function.value)
         if body is None:
             if kept is None:
-                raise Unresolved(f"the pickle of {function.name} is not in the store any more")
+                raise Lacking(f"the pickle of {function.name} is not in the store any more")
             try:
                 body = _unpickled[function.value] = pickle.loads(kept)
             except BaseException as error:

@@ -51,7 +51,7 @@ class Submitter:
         payload_limit: int,
     ) -> None:
         self._durable, self._known = durable, known
-        self._wall, self._limit = wall, payload_limit
+        self._wall, self.payload_limit = wall, payload_limit
 
     def submit(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], req: int) -> Submit:
         """The message of one call, as request number `req`.
@@ -68,8 +68,8 @@ class Submitter:
         if args or kwargs or udf.takes_some:
             udf.bind(args, kwargs)
             packed = pack_call(args, kwargs)
-        if len(packed) > self._limit:
-            check_size(packed, self._limit, f"the arguments of {udf.name}")
+        if len(packed) > self.payload_limit:
+            check_size(packed, self.payload_limit, f"the arguments of {udf.name}")
         options = udf.options(timeout, self._durable)
         if udf.known_in is not self._known:
             self._known[udf.local_name] = udf  # before it is noted: other threads submit it too

@@ -264,7 +264,7 @@ class UDF(Generic[P, R]):
             )
         if self._stored is None:
             self._stored = functions.pickled(self)
-        return Function(self.name, self._local, "", self._stored.hash, source)
+        return Function(self.name, self._local, "", self._stored.hash, source, functions.PYTHON)
 
 
 _KEPT_OPTIONS = 64

@@ -70,7 +70,12 @@ def retry(inv: str) -> Verb[str]:
 
 
 def list_jobs(
-    state: str | Iterable[str] | None, queue: str | None, worker: str | None, limit: int, offset: int
+    state: str | Iterable[str] | None,
+    queue: str | None,
+    worker: str | None,
+    limit: int,
+    offset: int,
+    before: str | None = None,
 ) -> Verb[list[records.Invocation]]:
     """Invocations, newest first."""
     states = _states(state, State)
@@ -78,9 +83,10 @@ def list_jobs(
     whole("offset", offset, 0, (1 << 63) - 1)
     if queue is not None:
         queue_named(queue)
-    worker_id = _worker(worker) if worker is not None else None
+    wanted = "" if worker is None else worker_named(worker)
+    below = None if before is None else known(before)
     return Verb(
-        lambda req: m.ListJobs(req, queue, states, worker_id, limit, offset),
+        lambda req: m.ListJobs(req, queue, states, None, limit, offset, wanted, below),
         lambda answer: [records.invocation_of(row, name) for row, name in answer.rows],
     )
 
@@ -103,7 +109,7 @@ def prune(older_than: float | timedelta | None) -> Verb[int]:
 def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Create a queue."""
     check_name(name)
-    settings = declare(_storable({key: value for key, value in given.items() if value is not None}))
+    settings = declare(storable({key: value for key, value in given.items() if value is not None}))
     return Verb(lambda req: m.AddQueue(req, name, settings), _queue)
 
 
@@ -121,12 +127,12 @@ def show_queue(name: str) -> Verb[records.QueueInfo]:
     return Verb(lambda req: m.ShowQueue(req, name), _queue)
 
 
-def patch_queue(name: str, changes: dict[str, Any]) -> Verb[records.QueueInfo]:
-    """Change settings."""
+def patch_queue(name: str, changes: dict[str, Any], *, elasticity: bool = False) -> Verb[records.QueueInfo]:
+    """Change settings; with `elasticity` that too, which only `lakeshore apply` does."""
     queue_named(name)
     if not changes:
         raise TypeError("queues.patch changes what it is given, and it was given nothing")
-    checked = check_patch(_storable(changes))
+    checked = check_patch(storable(changes), elasticity=elasticity)
     return Verb(lambda req: m.PatchQueue(req, name, checked), _queue)
 
 
@@ -159,6 +165,40 @@ def list_workers(ended: bool) -> Verb[list[records.WorkerInfo]]:
         lambda req: m.ListWorkers(req, ended),
         lambda answer: [records.worker_of(row) for row in answer.value],
     )
+
+
+def show_worker(worker: str) -> Verb[records.WorkerInfo]:
+    """One worker."""
+    worker_named(worker)
+    return Verb(lambda req: m.ShowWorker(req, worker), _worker)
+
+
+def drain_worker(worker: str) -> Verb[records.WorkerInfo]:
+    """Have it take nothing more."""
+    worker_named(worker)
+    return Verb(lambda req: m.DrainWorker(req, worker), _worker)
+
+
+def remove_worker(worker: str) -> Verb[records.WorkerInfo]:
+    """End it and kill its work."""
+    worker_named(worker)
+    return Verb(lambda req: m.RemoveWorker(req, worker), _worker)
+
+
+def queue_events(name: str, limit: int, verbose: bool) -> Verb[list[records.Event]]:
+    """Decisions about a queue, newest first."""
+    queue_named(name)
+    whole("limit", limit, 1, 200)
+    flag("verbose", verbose)
+    return Verb(
+        lambda req: m.QueueEvents(req, name, limit, verbose),
+        lambda answer: [records.event_of(row) for row in answer.value],
+    )
+
+
+def status() -> Verb[records.PlaneStatus]:
+    """What the plane is and how much goes on."""
+    return Verb(lambda req: m.Status(req), lambda answer: records.status_of(answer.value))
 
 
 def list_topics() -> Verb[list[records.TopicInfo]]:
@@ -215,13 +255,13 @@ def topic_name(name: str) -> str:
     return sound("a topic's name", name)
 
 
-def _worker(worker: str) -> bytes:
+def worker_named(worker: str) -> str:
+    """What names a worker, its id or its name, as it is."""
     if not isinstance(worker, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"worker={worker!r}: pass the id of a worker, a string")
-    try:
-        return parse(worker)
-    except ValueError:
-        raise ValueError(f"worker={worker!r}: pass the id of a worker, which workers.list() shows") from None
+        raise TypeError(f"worker={worker!r}: pass the id or the name of a worker, a string")
+    if not worker:
+        raise ValueError("worker='': pass the id or the name of a worker, which workers.list() shows")
+    return sound("a worker's name", worker)
 
 
 def _states(given: Any, kind: type[State] | type[QueueState]) -> tuple[str, ...]:
@@ -237,7 +277,8 @@ def _states(given: Any, kind: type[State] | type[QueueState]) -> tuple[str, ...]
         raise ValueError(f"state={given!r}: one of {names}") from None
 
 
-def _storable(settings: dict[str, Any]) -> dict[str, Any]:
+def storable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they are, where a store can keep them."""
     for name, value in settings.items():
         try:
             msgspec.msgpack.encode(value)
@@ -255,6 +296,10 @@ def _nothing(answer: Any) -> None:
 
 def _value(answer: Any) -> Any:
     return answer.value
+
+
+def _worker(answer: Any) -> records.WorkerInfo:
+    return records.worker_of(answer.value)
 
 
 def _queue(answer: Any) -> records.QueueInfo:

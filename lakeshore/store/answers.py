@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from lakeshore.core.rows import (
     ChunkRow,
+    EventRow,
     GetBlob,
     GetChunks,
     GetExtent,
@@ -16,14 +17,17 @@ from lakeshore.core.rows import (
     GetInvocation,
     GetKey,
     GetMarks,
+    GetWorkers,
     InvocationRow,
     KeyRow,
+    ListEvents,
     ListInvocations,
     ListWorkers,
     LiveRow,
     Loaded,
     LoadHead,
     LoadLive,
+    MetaRow,
     Missing,
     Query,
     WorkerRow,
@@ -34,9 +38,12 @@ from .codec import (
     NUMBER,
     PART,
     STATE,
+    decode_any,
     decode_call,
+    decode_provider,
     decode_queue,
     decode_record,
+    decode_token,
     decode_topic,
     decode_worker,
     marks_of,
@@ -45,6 +52,7 @@ from .connection import Connection
 
 _T = TypeVar("_T")
 _END = b"\xff" * 17  # above every id
+_FAR = 1 << 62  # rows that no list has; more can't be counted to
 _COLUMNS = "id, queue, state, place, worker, options, call, record"
 _TOGETHER = 100  # rows fetched by one statement
 _FETCH = f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id IN ({','.join('?' * _TOGETHER)}) ORDER BY id"
@@ -161,13 +169,15 @@ def _list_invocations(conn: Connection, query: ListInvocations) -> list[Invocati
     states = frozenset(query.states or State)
     if len(states) == len(State) and query.queue is None and query.worker is None:
         rows = conn.execute(
-            f"SELECT {_COLUMNS} FROM invocations WHERE n = ? ORDER BY id DESC LIMIT ? OFFSET ?",
-            (n, query.limit, query.offset),
+            f"SELECT {_COLUMNS} FROM invocations WHERE n = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?",
+            (n, query.before or _END, query.limit, query.offset),
         )
         return _rows(conn, query.namespace, rows)
-    end = query.offset + query.limit
+    offset = min(query.offset, _FAR)
+    end = offset + query.limit
     sources = _sources(conn, n, states, query.queue, query.worker)
-    ids = list(islice(_merged(conn, sources, end, newest_first=True), query.offset, end))
+    found = _merged(conn, sources, end, newest_first=True, bound=query.before or _END)
+    ids = list(islice(found, offset, end))
     rows = _rows(conn, query.namespace, _fetch(conn, n, ids[::-1]))
     rows.reverse()
     return rows
@@ -209,21 +219,21 @@ def _queues(conn: Connection, where: str, values: list[Any]) -> Iterator[bytes]:
 
 
 def _merged(
-    conn: Connection, sources: Iterable[_Source], need: int, *, newest_first: bool, after: bytes = b""
+    conn: Connection, sources: Iterable[_Source], need: int, *, newest_first: bool, bound: bytes
 ) -> Iterator[bytes]:
-    """The ids of all sources in order; `need` is about how many will be taken."""
+    """The ids of all sources in order from `bound` on; `need` is about how many will be taken."""
     known = list(sources)
     page = max(16, min(need, 2 * need // max(1, len(known))))
-    return merge(*[_paged(conn, source, page, newest_first, after) for source in known], reverse=newest_first)
+    return merge(*[_paged(conn, source, page, newest_first, bound) for source in known], reverse=newest_first)
 
 
-def _paged(conn: Connection, source: _Source, page: int, newest_first: bool, after: bytes) -> Iterator[bytes]:
+def _paged(conn: Connection, source: _Source, page: int, newest_first: bool, last: bytes) -> Iterator[bytes]:
     """The ids of one source. By pages: an open cursor each would be a statement to prepare each."""
     where, values = source
     if newest_first:
-        statement, last = f"SELECT id FROM invocations {where} AND id < ? ORDER BY id DESC LIMIT ?", _END
+        statement = f"SELECT id FROM invocations {where} AND id < ? ORDER BY id DESC LIMIT ?"
     else:
-        statement, last = f"SELECT id FROM invocations {where} AND id > ? ORDER BY id LIMIT ?", after
+        statement = f"SELECT id FROM invocations {where} AND id > ? ORDER BY id LIMIT ?"
     while True:
         rows = conn.execute(statement, (*values, last, page)).fetchall()
         for (last,) in rows:
@@ -239,9 +249,29 @@ def _fetch(conn: Connection, n: int, ids: list[bytes]) -> Iterator[tuple[Any, ..
         yield from conn.execute(_FETCH, (n, *some, *[None] * (_TOGETHER - len(some)))).fetchall()
 
 
+def _list_events(conn: Connection, query: ListEvents) -> list[EventRow]:
+    index, where = ("events_queue", "") if query.noops else ("events_done", "AND noop = 0")
+    rows = conn.execute(
+        f"SELECT id, data, noop FROM events INDEXED BY {index} WHERE n = ? AND queue = ? {where} "
+        "ORDER BY id DESC LIMIT ?",
+        (conn.space(query.namespace), query.queue, query.limit),
+    )
+    return [
+        EventRow(query.namespace, query.queue, id, decode_any(data), bool(noop)) for id, data, noop in rows
+    ]
+
+
 def _list_workers(conn: Connection, query: ListWorkers) -> list[WorkerRow]:
     rows = conn.execute(
         "SELECT data FROM workers WHERE n = ? ORDER BY id DESC", (conn.space(query.namespace),)
+    )
+    return [decode_worker(data) for (data,) in rows]
+
+
+def _get_workers(conn: Connection, query: GetWorkers) -> list[WorkerRow]:
+    ids = ",".join("?" * len(query.ids))
+    rows = conn.execute(
+        f"SELECT data FROM workers WHERE n = ? AND id IN ({ids})", (conn.space(query.namespace), *query.ids)
     )
     return [decode_worker(data) for (data,) in rows]
 
@@ -257,7 +287,16 @@ def _load_head(conn: Connection, query: LoadHead) -> Loaded:
         every("queues", decode_queue),
         every("topics", decode_topic),
         every("workers INDEXED BY workers_live", decode_worker, "WHERE ended_at IS NULL"),
+        tuple([decode_token(data) for (data,) in conn.execute("SELECT data FROM tokens ORDER BY id")]),
+        tuple([decode_provider(data) for (data,) in conn.execute("SELECT data FROM providers ORDER BY id")]),
+        tuple(meta_of(conn)),
     )
+
+
+def meta_of(conn: Connection) -> list[MetaRow]:
+    """What is known of the file as a whole, but its epoch."""
+    rows = conn.execute("SELECT name, value FROM meta WHERE name != 'epoch' ORDER BY name")
+    return [MetaRow(name, decode_any(value)) for name, value in rows]
 
 
 def _load_live(conn: Connection, query: LoadLive) -> list[LiveRow]:
@@ -286,7 +325,7 @@ def _live_rows(conn: Connection, n: int, after: bytes, wanted: int) -> list[tupl
     rest = wanted - len(rows)
     if rest:
         after = rows[-1][0] if rows else after
-        found = _merged(conn, _sources(conn, n, LIVE, None, None), rest, newest_first=False, after=after)
+        found = _merged(conn, _sources(conn, n, LIVE, None, None), rest, newest_first=False, bound=after)
         rows += _fetch(conn, n, list(islice(found, rest)))
     return rows
 
@@ -313,7 +352,9 @@ _ANSWER: dict[type, Callable[[Connection, Any], Any]] = {
     GetMarks: _get_marks,
     GetFunction: _get_function,
     ListInvocations: _list_invocations,
+    ListEvents: _list_events,
     ListWorkers: _list_workers,
+    GetWorkers: _get_workers,
     LoadHead: _load_head,
     LoadLive: _load_live,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lakeshore.core.rows import Call, Options, QueueRow, Record, TopicRow, WorkerRow
+from lakeshore.core.rows import Call, Options, ProviderRow, QueueRow, Record, TokenRow, TopicRow, WorkerRow
 from lakeshore.core.states import State
 
 NUMBER: dict[State, int] = {  # stored, so these numbers never change
@@ -27,6 +27,9 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_record: Callable[[bytes], Record] = msgspec.msgpack.Decoder(Record).decode
 decode_queue: Callable[[bytes], QueueRow] = msgspec.msgpack.Decoder(QueueRow).decode
 decode_worker: Callable[[bytes], WorkerRow] = msgspec.msgpack.Decoder(WorkerRow).decode
+decode_token: Callable[[bytes], TokenRow] = msgspec.msgpack.Decoder(TokenRow).decode
+decode_provider: Callable[[bytes], ProviderRow] = msgspec.msgpack.Decoder(ProviderRow).decode
+decode_any: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 decode_options: Callable[[bytes], Options] = lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Options).decode)
 _decode_rest = msgspec.msgpack.Decoder(tuple[bytes | None, str, str, bytes | None, bytes | None]).decode
 
@@ -45,6 +48,9 @@ def decode_topic(data: bytes) -> TopicRow:
     """A topic. By hand: its field called `bytes` hides the type from msgspec's own decoder."""
     fields = msgspec.msgpack.decode(data)
     fields["marks"] = tuple([(end, at) for end, at in fields.get("marks", ())])
+    fields["publishers"] = tuple(
+        [(id, tuple([(number, seq) for number, seq in posts])) for id, posts in fields.get("publishers", ())]
+    )
     return TopicRow(**fields)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
@@ -71,23 +71,29 @@ class Invocations:
 
     def list(self, query: ListInvocations) -> list[InvocationRow]:
         """Newest first."""
-        rows, ids, end = self.rows, self.ids, query.offset + query.limit
+        rows, ids = self.rows, self.ids
+        offset = min(query.offset, len(ids))
+        end = offset + query.limit
+        below = len(ids) if query.before is None else bisect_left(ids, query.before)
+        newest = map(ids.__getitem__, range(below - 1, -1, -1))
         if query.queue is None and query.worker is None and not query.states:
-            return [rows[id] for id in islice(reversed(ids), query.offset, end)]
+            return [rows[id] for id in islice(newest, offset, end)]
         self.fold()
         sets, few = self._candidates(query), 1000 + 10 * end
         if sum(map(len, sets)) > few:  # then most often some of the newest rows will do
             found: list[InvocationRow] = []
-            for id in islice(reversed(ids), few):
+            for id in islice(newest, few):
                 row = rows[id]
                 if _matches(query, row):
                     found.append(row)
                     if len(found) == end:
-                        return found[query.offset :]
+                        return found[offset:]
         matches: Iterable[bytes] = chain.from_iterable(sets)
         if query.worker is not None and query.queue is not None:
             matches = (id for id in matches if rows[id].queue == query.queue)
-        return [rows[id] for id in nlargest(end, matches)[query.offset :]]
+        if (before := query.before) is not None:
+            matches = (id for id in matches if id < before)
+        return [rows[id] for id in nlargest(end, matches)[offset:]]
 
     def _candidates(self, query: ListInvocations) -> list[set[bytes]]:
         """Sets of ids that together are the matches, where a worker is asked for those of any queue."""

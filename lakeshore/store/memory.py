@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from lakeshore.core.ids import floor
 from lakeshore.core.rows import (
     Batch,
     ChunkRow,
     Committed,
+    EventRow,
     GetBlob,
     GetChunks,
     GetExtent,
@@ -20,19 +22,24 @@ from lakeshore.core.rows import (
     GetInvocation,
     GetKey,
     GetMarks,
+    GetWorkers,
     InvocationRow,
     KeyRow,
+    ListEvents,
     ListInvocations,
     ListWorkers,
     LiveRow,
     Loaded,
     LoadHead,
     LoadLive,
+    MetaRow,
     Missing,
+    ProviderRow,
     Prune,
     Pruned,
     Query,
     QueueRow,
+    TokenRow,
     TopicRow,
     Trim,
     WorkerRow,
@@ -42,6 +49,8 @@ from lakeshore.core.states import LIVE
 from .codec import marks_of
 from .invocations import BACKLOG, Invocations
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _ROW = 900  # about what an invocation costs beside its bytes, here and in the indexes
 _PART = 250  # a blob, key or chunk
 _seq = attrgetter("seq")
@@ -65,6 +74,10 @@ class MemoryStore:
         self._queues: dict[tuple[str, bytes], QueueRow] = {}
         self._topics: dict[tuple[str, bytes], TopicRow] = {}
         self._workers: dict[tuple[str, bytes], WorkerRow] = {}
+        self._events: dict[str, dict[bytes, EventRow]] = {}  # by namespace, in order
+        self._tokens: dict[bytes, TokenRow] = {}
+        self._providers: dict[bytes, ProviderRow] = {}
+        self._meta: dict[str, MetaRow] = {}
         self._functions: dict[bytes, bytes] = {}
         self._uses: Counter[bytes] = Counter()  # by function: stored invocations that refer to it
         self._idle: set[bytes] = set()  # functions without uses at the end of the last prune
@@ -104,6 +117,8 @@ class MemoryStore:
             self._put_parts(batch, lost)
         if batch.queues or batch.topics or batch.workers or batch.functions:
             self._put_others(batch)
+        if batch.admin:
+            self._put_admin(batch)
         if not batch.prunes:
             return Committed(lost) if lost else _STORED
         return Committed(lost, tuple([self._prune(prune) for prune in batch.prunes]))
@@ -212,6 +227,19 @@ class MemoryStore:
                 self._functions[function.hash] = function.data
                 self.used += _PART + len(function.data)
 
+    def _put_admin(self, batch: Batch) -> None:
+        for row in batch.admin.values():
+            if isinstance(row, EventRow):
+                events = self._events.setdefault(row.namespace, {})
+                events.pop(row.replaces, None)
+                events[row.id] = EventRow(row.namespace, row.queue, row.id, row.data, row.noop)
+            elif isinstance(row, TokenRow):
+                _put(self._tokens, row.id, row, row.removed)
+            elif isinstance(row, ProviderRow):
+                _put(self._providers, row.id, row, row.removed)
+            else:
+                _put(self._meta, row.name, row, row.value is None)
+
     def _prune(self, prune: Prune) -> Pruned:
         space = self._space(prune.namespace)
         begin = bisect_right(space.ids, prune.after)
@@ -239,11 +267,14 @@ class MemoryStore:
         return Pruned(tuple(gone), None, wait)
 
     def _sweep(self, prune: Prune) -> None:
-        """The end of a prune: ended workers, and functions that nothing used since the last one."""
+        """The end of a prune: ended workers, old events, functions that nothing used since the last one."""
         for key, worker in list(self._workers.items()):
             ended_at = worker.ended_at
             if worker.namespace == prune.namespace and ended_at is not None and ended_at < prune.ended_before:
                 del self._workers[key]
+        events, before = self._events.get(prune.namespace, {}), floor(prune.ended_before)
+        for id in [id for id in events if id < before]:
+            del events[id]
         for hash in self._idle:
             if (data := self._functions.pop(hash, None)) is not None:
                 self.used -= _PART + len(data)
@@ -322,15 +353,27 @@ class MemoryStore:
         space = self._spaces.get(query.namespace)
         return space.list(query) if space is not None else []
 
+    def _list_events(self, query: ListEvents) -> list[EventRow]:
+        events = self._events.get(query.namespace, {}).values()
+        found = [row for row in events if row.queue == query.queue and (query.noops or not row.noop)]
+        return sorted(found, key=attrgetter("id"), reverse=True)[: query.limit]
+
     def _list_workers(self, query: ListWorkers) -> list[WorkerRow]:
         workers = (row for row in self._workers.values() if row.namespace == query.namespace)
         return sorted(workers, key=attrgetter("id"), reverse=True)
+
+    def _get_workers(self, query: GetWorkers) -> list[WorkerRow]:
+        found = (self._workers.get((query.namespace, id)) for id in query.ids)
+        return [row for row in found if row is not None]
 
     def _load_head(self, query: LoadHead) -> Loaded:
         return Loaded(
             tuple(row for _, row in sorted(self._queues.items())),
             tuple(row for _, row in sorted(self._topics.items())),
             tuple(row for _, row in sorted(self._workers.items()) if row.ended_at is None),
+            tuple(row for _, row in sorted(self._tokens.items())),
+            tuple(row for _, row in sorted(self._providers.items())),
+            tuple(row for _, row in sorted(self._meta.items())),
         )
 
     def _load_live(self, query: LoadLive) -> list[LiveRow]:
@@ -355,10 +398,19 @@ class MemoryStore:
         GetMarks: _get_marks,
         GetFunction: _get_function,
         ListInvocations: _list_invocations,
+        ListEvents: _list_events,
         ListWorkers: _list_workers,
+        GetWorkers: _get_workers,
         LoadHead: _load_head,
         LoadLive: _load_live,
     }
+
+
+def _put(table: dict[_K, _V], key: _K, row: _V, removed: bool) -> None:
+    if removed:
+        table.pop(key, None)
+    else:
+        table[key] = row
 
 
 def _size(row: InvocationRow) -> int:

@@ -7,8 +7,11 @@ A step that was released is never changed. All missing steps are one transaction
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from lakeshore.core.errors import StoreCorrupt, StoreError, StoreTooNew
+
+from .codec import decode_any
 
 APPLICATION_ID = 0x4C616B65  # "Lake"
 
@@ -60,7 +63,19 @@ CREATE TABLE functions (hash BLOB PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE uses (hash BLOB PRIMARY KEY, uses INTEGER NOT NULL, idle INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-STEPS: tuple[str, ...] = (_1,)
+# Events are listed per queue and pruned by age; those in which something was done are the few.
+_2 = """
+CREATE TABLE events (
+    n INTEGER NOT NULL, id BLOB NOT NULL, queue BLOB NOT NULL, noop INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (n, id)
+) WITHOUT ROWID;
+CREATE INDEX events_queue ON events (n, queue, id);
+CREATE INDEX events_done ON events (n, queue, id) WHERE noop = 0;
+CREATE TABLE tokens (id BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE providers (id BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+STEPS: tuple[str, ...] = (_1, _2)
 
 
 def migrate(conn: sqlite3.Connection, path: str, steps: tuple[str, ...] = STEPS) -> int:
@@ -68,12 +83,12 @@ def migrate(conn: sqlite3.Connection, path: str, steps: tuple[str, ...] = STEPS)
 
     Raises: StoreTooNew, or StoreCorrupt for a database that is not ours; the file is not changed.
     """
-    version = _check(conn, path, len(steps))
+    version = check(conn, path, len(steps))
     if version == len(steps):
         return version
     conn.execute("BEGIN IMMEDIATE")
     try:
-        version = _check(conn, path, len(steps))  # again: another process may have been first
+        version = check(conn, path, len(steps))  # again: another process may have been first
         for step in steps[version:]:
             for statement in filter(str.strip, step.split(";")):
                 conn.execute(statement)
@@ -87,7 +102,16 @@ def migrate(conn: sqlite3.Connection, path: str, steps: tuple[str, ...] = STEPS)
     return version
 
 
-def _check(conn: sqlite3.Connection, path: str, newest: int) -> int:
+def served_mark(conn: sqlite3.Connection) -> dict[str, Any] | None:
+    """What `lakeshore serve` left in a file it serves. Writes nothing, in whatever file this is."""
+    if _pragma(conn, "application_id") != APPLICATION_ID:
+        return None
+    found = conn.execute("SELECT value FROM meta WHERE name = 'served'").fetchone()
+    return None if found is None else decode_any(found[0])
+
+
+def check(conn: sqlite3.Connection, path: str, newest: int = len(STEPS)) -> int:
+    """The version of an open file, 0 where it is empty. Raises as `migrate`."""
     application, version = _pragma(conn, "application_id"), _pragma(conn, "user_version")
     if application != APPLICATION_ID:
         if application or version or conn.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():

@@ -6,22 +6,22 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 
-from lakeshore.core.errors import StoreError
-from lakeshore.core.rows import Batch, Committed, LoadHead, Query
+from lakeshore.core.errors import StoreError, StoreServed
+from lakeshore.core.rows import Batch, Committed, LoadHead, MetaRow, Query
 
 from .answers import answer
 from .connection import Connection, checkpoint, connect, raise_epoch
 from .files import make_parent, make_private, warn_if_remote
 from .lanes import Lane, TrioLane, ask, lane_type
-from .migrations import damaged, explain, migrate
-from .statements import apply, sweep
+from .migrations import check, damaged, explain, migrate, served_mark
+from .statements import apply, put_meta, sweep
 
 CHECKPOINT = 16 << 20  # bytes of log to begin copying back at
 CHECK_BELOW = 4 << 20  # bytes of a file that is checked whole at open, as that takes milliseconds
@@ -41,13 +41,22 @@ class SqliteStore:
     Args:
         path: the file; its folder is made where missing.
         sync: "normal" keeps every commit when the process is killed, "full" also when power is cut.
+            None: as the file was served last, else "full" where it is `served`, else "normal".
+        served: this is `lakeshore serve`. It marks the file, which nobody else can open from then on.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, sync: Literal["normal", "full"] = "normal") -> None:
-        if sync not in ("normal", "full"):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sync: Literal["normal", "full"] | None = None,
+        served: bool | None = None,
+    ) -> None:
+        if sync not in ("normal", "full", None):
             raise ValueError(f"sync={sync!r}: choose 'normal' or 'full'")
         self.path: Path = Path(path).absolute()
-        self.sync: Literal["normal", "full"] = sync
+        self.sync: Literal["normal", "full"] = sync or ("full" if served else "normal")
+        self._sync_given, self._served = sync is not None, bool(served)
         self._wal_path = f"{self.path}-wal"
         self._wal = 0  # bytes of log, as of the last commit at which it was measured
         self._unmeasured = 0  # what was put since then
@@ -62,12 +71,18 @@ class SqliteStore:
         self._keeper: Lane | None = None  # for checkpoints, so that reads don't wait behind one
 
     @property
+    def epoch(self) -> int:
+        """How often the file was opened, this time included; 0 before."""
+        return self._epoch or 0
+
+    @property
     def full(self) -> str:
         """Always empty: a full disk is an error of the commit that met it."""
         return ""
 
     async def open(self) -> None:
-        """Make, check and migrate the file. Raises `StoreError`; a file that is not ours stays as is."""
+        """Make, check and migrate the file. Raises `StoreError`; a file that is not ours stays as is.
+        `StoreServed` where it is marked and this is not `lakeshore serve`: it is not written then."""
         if self._writer is not None:
             raise StoreError(f"{self.path} is open already: use this store, or close it first")
         make_parent(self.path)
@@ -135,6 +150,7 @@ class SqliteStore:
 
     def _prepare(self, conn: Connection) -> int:
         path = str(self.path)
+        self._heed_mark(conn)
         new = migrate(conn, path) == 0
         if conn.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreError(f"{path} can't have a write-ahead log where it is: name a path on a local disk")
@@ -142,7 +158,21 @@ class SqliteStore:
             verdict = conn.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise damaged(path, " ".join(verdict.split()))
-        return raise_epoch(conn)
+        epoch = raise_epoch(conn)
+        if self._served:
+            put_meta(conn, MetaRow("served", {"sync": self.sync}))
+        return epoch
+
+    def _heed_mark(self, conn: Connection) -> None:
+        mark = served_mark(conn)
+        if mark is not None and not self._served:
+            raise StoreServed(
+                f"{self.path} is served by `lakeshore serve`: start it again, or clear the mark with "
+                f"`lakeshore serve --release --store {self.path}`, and every process here may host it"
+            )
+        if mark is not None and not self._sync_given:
+            self.sync = "normal" if mark.get("sync") == "normal" else "full"
+        conn.execute(f"PRAGMA synchronous = {self.sync.upper()}")
 
     def _apply(self, batch: Batch, conn: Connection) -> Committed:
         committed = apply(conn, batch, self._epoch)
@@ -187,3 +217,21 @@ class SqliteStore:
         if isinstance(answer, Exception):
             _log.warning("the log of %s was not copied into it (%s): tried again later", self.path, answer)
         self._lagging = self._wal > 4 * CHECKPOINT
+
+
+def release(path: str | os.PathLike[str]) -> bool:
+    """Clear the mark that `lakeshore serve` left in a file, so that any process may host it; whether
+    there was one. The caller holds the file's lock. Raises `StoreError` where the file is none of ours.
+    """
+    where = Path(path).absolute()
+    if not where.is_file():
+        raise StoreError(f"there is no store at {where}: name the path that was served")
+    try:
+        with closing(connect(where)) as conn:
+            check(conn, str(where))
+            if served_mark(conn) is None:
+                return False
+            put_meta(conn, MetaRow("served", None))
+            return True
+    except sqlite3.Error as error:
+        raise explain(error, str(where)) from error

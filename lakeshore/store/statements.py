@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from lakeshore.core.errors import StoreLocked
-from lakeshore.core.rows import Batch, Committed, InvocationRow, Prune, Pruned
+from lakeshore.core.ids import floor
+from lakeshore.core.rows import (
+    Batch,
+    Committed,
+    EventRow,
+    InvocationRow,
+    MetaRow,
+    ProviderRow,
+    Prune,
+    Pruned,
+    TokenRow,
+)
 
 from .codec import NUMBER, PART, STATE, decode_call, decode_record, encode, encode_call
 from .connection import Connection, epoch_of
@@ -45,7 +56,7 @@ def _apply_one(conn: Connection, batch: Batch, epoch: int) -> bool:
     goes on: that is a transaction of its own, in half the time."""
     if len(batch.inserts) + len(batch.updates) != 1 or (
         batch.blobs or batch.keys or batch.chunks or batch.trims or batch.functions
-        or batch.queues or batch.topics or batch.workers or batch.prunes
+        or batch.queues or batch.topics or batch.workers or batch.admin or batch.prunes
     ):  # fmt: skip
         return False
     for row in batch.updates.values():
@@ -232,6 +243,38 @@ def _put_others(conn: Connection, batch: Batch) -> None:
             "INSERT INTO functions VALUES (?, ?) ON CONFLICT DO NOTHING", (function.hash, function.data)
         )
         conn.execute("INSERT INTO uses VALUES (?, 0, 0) ON CONFLICT DO UPDATE SET idle = 0", (function.hash,))
+    for row in batch.admin.values():
+        if isinstance(row, EventRow):
+            _put_event(conn, row)
+        elif isinstance(row, TokenRow | ProviderRow):
+            _put_plain(conn, "tokens" if isinstance(row, TokenRow) else "providers", row)
+        else:
+            put_meta(conn, row)
+
+
+def _put_event(conn: Connection, event: EventRow) -> None:
+    n = conn.make_space(event.namespace)
+    if event.replaces:
+        conn.execute("DELETE FROM events WHERE n = ? AND id = ?", (n, event.replaces))
+    conn.execute(
+        "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)",
+        (n, event.id, event.queue, int(event.noop), encode(event.data)),
+    )
+
+
+def _put_plain(conn: Connection, table: str, row: TokenRow | ProviderRow) -> None:
+    if row.removed:
+        conn.execute(f"DELETE FROM {table} WHERE id = ?", (row.id,))
+    else:
+        conn.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (row.id, encode(row)))
+
+
+def put_meta(conn: Connection, row: MetaRow) -> None:
+    """Remember something of the file as a whole."""
+    if row.value is None:
+        conn.execute("DELETE FROM meta WHERE name = ?", (row.name,))
+    else:
+        conn.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (row.name, encode(row.value)))
 
 
 def _prune(conn: Connection, prune: Prune) -> Pruned:
@@ -262,6 +305,7 @@ def _prune(conn: Connection, prune: Prune) -> Pruned:
     if len(rows) == prune.limit:
         return Pruned(tuple(ids), rows[-1][0], wait)
     conn.execute("DELETE FROM workers WHERE n = ? AND ended_at < ?", (n, prune.ended_before))
+    conn.execute("DELETE FROM events WHERE n = ? AND id < ?", (n, floor(prune.ended_before)))
     conn.execute("DELETE FROM functions WHERE hash IN (SELECT hash FROM uses WHERE uses = 0 AND idle = 1)")
     conn.execute("DELETE FROM uses WHERE uses = 0 AND idle = 1")
     conn.execute("UPDATE uses SET idle = 1 WHERE uses = 0")

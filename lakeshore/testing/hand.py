@@ -145,9 +145,10 @@ class HandPlane:
         return client
 
     def worker(self, *, namespace: str = "default", **hello: Any) -> HandWorker:
-        """A worker connected to the plane; `hello` overrides fields of `Hello`."""
+        """A worker connected to the plane; `hello` overrides fields of `Hello`. With `leased` it is one
+        in another process, that outlives its links."""
         ours, theirs = self.connect(namespace)
-        return HandWorker(self, ours, theirs, hello)
+        return HandWorker(self, ours, theirs, hello, namespace)
 
     def settle(self, limit: int = 100_000) -> None:
         """Let everything happen that needs no time to pass."""
@@ -362,19 +363,27 @@ class HandWorker:
         unknown: names of functions this worker can't find.
         received: every message from the head, in order.
         quiet: how often the head said that nothing is left.
+        dismissed: why it was removed, if it was.
         link: this end; `head_link` the head's end of the same.
     """
 
     def __init__(
-        self, plane: HandPlane, link: FaultyLink, head_link: FaultyLink, hello: dict[str, Any]
+        self,
+        plane: HandPlane,
+        link: FaultyLink,
+        head_link: FaultyLink,
+        hello: dict[str, Any],
+        namespace: str = "default",
     ) -> None:
         self.plane, self.link, self.head_link = plane, link, head_link
+        self._namespace = namespace
         self.jobs: dict[bytes, Job] = {}
         self.started: list[bytes] = []
         self.cancelled: list[tuple[bytes, str]] = []
         self.received: list[Any] = []
         self.unknown: set[str] = set(hello.pop("unknown", ()))
         self.quiet = 0
+        self.dismissed: list[str] = []
         fields: dict[str, Any] = {
             "worker": plane.new_id(),
             "name": "hand",
@@ -392,11 +401,50 @@ class HandWorker:
             now=lambda: plane.clock.now,
             payload_limit=1 << 24,
             quiet=self._quiet,
+            dismissed=self.dismissed.append,
         )
         self.worker.runner = self
         self.acks: dict[bytes, int] = {}
-        link.receive = self._receive
+        self._listen()
         self.worker.register()
+
+    # its link
+
+    def cut(self) -> None:
+        """Its link breaks, what was on its way is lost, and both ends see it."""
+        self.link.cut()
+
+    def relink(self) -> None:
+        """It has a new link, whether or not the head has seen the end of the old one; the old one is
+        closed once the new one has been used."""
+        old = self.link
+        old.receive, old.closed = lambda message: None, lambda: None
+        self.link, self.head_link = self.plane.connect(self._namespace)
+        self._listen()
+        self.worker.relinked(self.link)
+
+    def _listen(self) -> None:
+        self.link.receive = self._receive
+        if self.worker.hello.leased:
+            self.link.closed = self.worker.unlinked
+
+    def beat(self) -> bool:
+        """Its process is heard of, on a link of its own; whether the head knows it."""
+        known: list[Any] = []
+        theirs, _ = self.plane.connect(self._namespace)
+        theirs.receive = known.append
+        theirs.send(m.Beat(self.worker.hello.worker))
+        theirs.close()
+        return bool(known[0].known)
+
+    def die(self, reason: str) -> None:
+        """Whoever watches its process says that it has ended."""
+        theirs, _ = self.plane.connect(self._namespace)
+        theirs.send(m.Died(self.worker.hello.worker, reason))
+        theirs.close()
+        self.plane.settle()
+
+    # its bodies
 
     def finish(self, id: bytes, value: Any = None) -> None:
         """The body returns."""
@@ -435,8 +483,13 @@ class HandWorker:
         self.started.append(job.id)
 
     def cancel(self, job: Job) -> None:
-        """A body is told to stop; the test decides what it does."""
+        """A body is told to stop; the test decides what it does. A leased worker's body that nobody
+        wants any more ends by itself."""
         self.cancelled.append((job.id, job.why))
+        if job.why == "stale" and self.worker.hello.leased:
+            if self.jobs.get(job.id) is job:
+                del self.jobs[job.id]
+            self.worker.ended(job, job.stopped("kill", self._seconds(job), job.why))
 
     def acked(self, job: Job) -> None:
         """Frames were stored."""

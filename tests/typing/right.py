@@ -124,7 +124,21 @@ def blocking(inv: str) -> None:
         assert_type(q.queues.patch("a", description="", max_depth=None, retention=None), dls.QueueInfo)
         assert_type(q.queues.stats("a"), dls.QueueStats)
         assert_type(q.queues.rm("a", force=True), dls.Removed)
+        assert_type(q.queues.events("a", limit=5, verbose=True), list[dls.Event])
+        assert_type(q.jobs.list(before=inv, worker="w"), list[dls.Invocation])
         assert_type(q.workers.list(), list[dls.WorkerInfo])
+        assert_type((q.workers.show("w"), q.workers.drain("w")), tuple[dls.WorkerInfo, dls.WorkerInfo])
+        assert_type(q.workers.remove("w"), dls.WorkerInfo)
+        assert_type(q.providers.add("gpu", kind="slurm", config={"x": 1}, max=3), dls.ProviderInfo)
+        assert_type(q.providers.patch("gpu", max=None), dls.ProviderInfo)
+        assert_type(
+            (q.providers.list(), q.providers.show("gpu")), tuple[list[dls.ProviderInfo], dls.ProviderInfo]
+        )
+        assert_type(q.providers.remove("gpu"), dls.ProviderInfo)
+        assert_type(q.tokens.create("read", namespace="n", name="x"), dls.NewToken)
+        assert_type(q.tokens.list("n"), list[dls.TokenInfo])
+        assert_type(q.tokens.remove("x"), dls.TokenInfo)
+        assert_type(q.status(), dls.PlaneStatus)
         assert_type(q.topics.list(), list[dls.TopicInfo])
         hooks = dls.Hooks(on_host_setup=lambda: None, on_run_setup=lambda run: print(run.id))
         stop = threading.Event()
@@ -159,6 +173,11 @@ async def asynchronous(inv: str) -> None:
         assert_type(await q.queues.add("a", kind="filo", elasticity="fixed", min=1), dls.QueueInfo)
         assert_type(await q.queues.patch("a", on_full="reject", max_depth=None, min=2), dls.QueueInfo)
         assert_type(await q.jobs.bulk_cancel(), int)
+        assert_type(await q.queues.events("a"), list[dls.Event])
+        assert_type(await q.workers.drain("w"), dls.WorkerInfo)
+        assert_type(await q.providers.add("gpu", kind="local"), dls.ProviderInfo)
+        assert_type((await q.tokens.create("admin")).token, str)
+        assert_type(await q.status(), dls.PlaneStatus)
 
 
 def errors(inv: str, q: dls.Dispatch) -> None:

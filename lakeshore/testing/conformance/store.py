@@ -19,7 +19,9 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
+from lakeshore.core.ids import floor
 from lakeshore.core.ports import Store
 from lakeshore.core.rows import (
     Attempt,
@@ -28,6 +30,7 @@ from lakeshore.core.rows import (
     Call,
     ChunkRow,
     Committed,
+    EventRow,
     Failure,
     Function,
     FunctionRow,
@@ -38,19 +41,24 @@ from lakeshore.core.rows import (
     GetInvocation,
     GetKey,
     GetMarks,
+    GetWorkers,
     InvocationRow,
     KeyRow,
+    ListEvents,
     ListInvocations,
     ListWorkers,
     LiveRow,
     LoadHead,
     LoadLive,
+    MetaRow,
     Missing,
     Options,
+    ProviderRow,
     Prune,
     Query,
     QueueRow,
     Record,
+    TokenRow,
     TopicRow,
     Trim,
     WorkerRow,
@@ -366,6 +374,104 @@ class StoreConformance:
         await commit(store, batch_of(paused, WorkerRow(NS, W, {}, ended_at=6.0)))
         head = await read(store, LoadHead())
         assert (head.queues, head.workers) == ((paused,), ())
+
+    async def test_what_belongs_to_no_namespace_is_loaded(self, store: Store) -> None:
+        token = TokenRow(id_of(1), b"h" * 32, NS, "submit", 1.5, None, "laptop")
+        provider = ProviderRow(id_of(2), "gpu", "slurm", {"gres": "gpu:1", "deep": [1, {"n": None}]}, 3)
+        meta = MetaRow("plane", {"id": "x", "n": [1, None]})
+        others = (
+            TokenRow(id_of(3), b"i" * 32, OTHER, "admin", 2.5, 3.5),
+            ProviderRow(id_of(4), "b", "local", {}),
+        )
+        await commit(store, batch_of(token, provider, meta, *others, MetaRow("gone", 1)))
+        await commit(store, batch_of(MetaRow("gone", None)))
+        head = await read(store, LoadHead())
+        assert (head.tokens, head.providers, head.meta) == (
+            (token, others[0]),
+            (provider, others[1]),
+            (meta,),
+        )
+        used, changed = replace(token, last_used_at=9.0), replace(provider, max=None, state="held")
+        gone = replace(others[0], removed=True), replace(others[1], removed=True)
+        await commit(store, batch_of(used, changed, MetaRow("plane", "y"), *gone))
+        head = await read(store, LoadHead())
+        assert (head.tokens, head.providers, head.meta) == ((used,), (changed,), (MetaRow("plane", "y"),))
+
+    async def test_several_rows_of_one_thing_are_the_last(self, store: Store) -> None:
+        token = TokenRow(id_of(1), b"h" * 32, NS, "read", 1.0)
+        event = EventRow(NS, Q, id_of(2), {"n": 1})
+        removed, later = replace(token, removed=True), replace(event, data={"n": 2})
+        await commit(store, batch_of(token, removed, event, later, MetaRow("m", 1), MetaRow("m", 2)))
+        head = await read(store, LoadHead())
+        assert (head.tokens, head.meta) == ((), (MetaRow("m", 2),))
+        assert await read(store, ListEvents(NS, Q)) == [later]
+
+    async def test_events_are_newest_first_by_queue(self, store: Store) -> None:
+        events = [
+            EventRow(NS, (Q, Q2)[n % 2], id_of(n), {"n": n, "why": "ü"}, noop=n % 3 == 0)
+            for n in range(1, 20)
+        ]
+        await commit(store, batch_of(*reversed(events), EventRow(OTHER, Q, id_of(30), {})))
+        for queue in (Q, Q2):
+            mine = [event for event in reversed(events) if event.queue == queue]
+            done = [event for event in mine if not event.noop]
+            assert await read(store, ListEvents(NS, queue)) == done
+            assert await read(store, ListEvents(NS, queue, noops=True)) == mine
+            assert await read(store, ListEvents(NS, queue, 2)) == done[:2]
+            assert await read(store, ListEvents(NS, queue, 3, noops=True)) == mine[:3]
+        assert await read(store, ListEvents(OTHER, Q)) == [EventRow(OTHER, Q, id_of(30), {})]
+        assert await read(store, ListEvents(OTHER, Q2)) == []
+        assert await read(store, ListEvents("nowhere", Q)) == []
+
+    async def test_an_event_may_stand_for_an_earlier_one(self, store: Store) -> None:
+        await commit(store, batch_of(*[EventRow(NS, Q, id_of(n), {"n": n}, noop=n > 1) for n in (1, 2)]))
+        await commit(store, batch_of(EventRow(NS, Q, id_of(3), {"n": 3}, noop=True, replaces=id_of(2))))
+        kept = [EventRow(NS, Q, id_of(3), {"n": 3}, noop=True), EventRow(NS, Q, id_of(1), {"n": 1})]
+        assert await read(store, ListEvents(NS, Q, noops=True)) == kept
+        again = EventRow(NS, Q, id_of(3), {"n": 4}, noop=True)
+        await commit(store, batch_of(again))
+        assert await read(store, ListEvents(NS, Q, noops=True)) == [again, kept[1]]
+
+    async def test_prune_ends_with_old_events(self, store: Store) -> None:
+        def event(at: float, namespace: str = NS) -> EventRow:
+            return EventRow(namespace, Q, floor(at), {})
+
+        await commit(store, batch_of(event(9.999), event(10.0), event(1.0), event(1.0, OTHER)))
+        await commit(store, batch_of(Prune(NS, b"", 10.0)))
+        assert await read(store, ListEvents(NS, Q)) == [event(10.0)]
+        assert await read(store, ListEvents(OTHER, Q)) == [event(1.0, OTHER)]
+
+    async def test_workers_are_read_by_their_ids(self, store: Store) -> None:
+        workers = [WorkerRow(NS, W, {"name": "a"}), WorkerRow(NS, W2, {"name": "b"}, ended_at=1.0)]
+        await commit(store, batch_of(*workers, WorkerRow(OTHER, id_of(5), {})))
+        found = await read(store, GetWorkers(NS, (W2, W, id_of(5), id_of(6))))
+        assert sorted(found, key=lambda row: row.id) == workers
+        assert await read(store, GetWorkers("nowhere", (W,))) == []
+
+    async def test_lists_go_on_below_an_id(self, store: Store) -> None:
+        rows = [
+            invocation(n, list(State)[n % 6], queue=(Q, Q2)[n % 2], worker=None if n % 6 == 0 else W)
+            for n in range(1, 41)
+        ]
+        await commit(store, batch_of(*rows))
+        for before in (1, 2, 20, 40, 41, 99):
+            for queue, states, worker in (
+                (None, (), None),
+                (Q, (), None),
+                (None, (State.QUEUED, State.FAILED), None),
+                (Q2, tuple(State), W),
+            ):
+                wanted = [
+                    row
+                    for row in reversed(rows)
+                    if row.id < id_of(before)
+                    and queue in (None, row.queue)
+                    and (not states or row.state in states)
+                    and worker in (None, row.worker)
+                ]
+                for limit, offset in ((50, 0), (3, 0), (3, 2)):
+                    query = ListInvocations(NS, queue, states, worker, limit, offset, id_of(before))
+                    assert await read(store, query) == wanted[offset : offset + limit], query
 
     async def test_what_is_removed_takes_along_what_is_its(self, store: Store) -> None:
         queues = [QueueRow(NS, id, id.hex(), "active", {}) for id in (Q, Q2)]

@@ -1,0 +1,48 @@
+"""What a plane says of the process that runs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from .backend import Backend
+from .ports import Store
+
+
+def package_version() -> str:
+    """The version of this package, empty where it is not installed."""
+    try:
+        return version("lakeshore-queue")
+    except PackageNotFoundError:
+        return ""
+
+
+def about(store: Store, backend: Backend, clients: Callable[[], int]) -> dict[str, Any]:
+    """What the status says beside what the head knows; functions are called for each answer."""
+    path: Path | None = getattr(store, "path", None)
+    return {
+        "version": package_version(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "backend": backend.name,
+        "store": ":memory:" if path is None else str(path),
+        "sync": getattr(store, "sync", None),
+        "epoch": getattr(store, "epoch", 0),
+        "clients": clients,
+        "listen": [],
+        "storeBytes": lambda: getattr(store, "used", 0) if path is None else _size(path),
+    }
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for name in (path, f"{path}-wal"):
+        try:
+            total += os.stat(name).st_size
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,213 @@
+"""A head's end of a link to another process: a peer that is held to its role and its credit, and that
+outlives its links for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .credit import Limits, Meter
+from .engine import Engine
+from .errors import BadRequest, Forbidden, Refused
+from .intake import refusal
+from .messages import (
+    Blocked,
+    Credit,
+    Drop,
+    Exec,
+    Follow,
+    FollowTopic,
+    Kill,
+    Outcome,
+    Request,
+    Submit,
+    SubmitMany,
+    SubmittedMany,
+    Wait,
+)
+from .peer import Peer
+from .ports import Link
+from .roles import allows, denial
+from .space import Space
+from .vetting import vet
+
+_SMALL = 1024  # bytes of a result that are sent even to a peer that reads too slowly
+_STREAMS = (Follow, FollowTopic, Exec)
+_SUBMITS = (Submit, SubmitMany)
+_ENDING = (Wait, Kill)  # what waits at an invocation for its end
+
+
+class Nowhere:
+    """The link of a guest that has none just now: what it misses it asks for again."""
+
+    def send(self, message: Any, /) -> None:
+        """Nobody hears it."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Guest(Peer):
+    """A peer from outside.
+
+    Args:
+        role: what its token allows.
+        limits: what it may have unanswered.
+        payload_limit: bytes of one packed value.
+        cut: ends its link with a reason, for one that does what no peer does.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        space: Space,
+        link: Link,
+        *,
+        role: str,
+        limits: Limits,
+        payload_limit: int,
+        cut: Callable[[Guest, str], None],
+    ) -> None:
+        super().__init__(engine, space, link)
+        self.role, self.payload_limit = role, payload_limit
+        self.session = b""  # names it across its links
+        self._meter, self._cut = Meter(limits), cut
+        self._full = False
+        self._held: dict[int, Any] = {}  # by number, what is not looked at while its link is full
+        self._credits: dict[int, Credit] = {}
+        self._following: set[int] = set()  # the numbers of its open streams
+        self._about: dict[int, bytes] = {}  # which invocation an open request is about
+
+    def receive(self, message: Any) -> None:
+        """Take one message off the link, if it may send it."""
+        request = isinstance(message, Request)
+        complaint = vet(message, self.payload_limit)
+        if complaint:
+            if request:
+                self._send(refusal(message.req, BadRequest(complaint)))
+            else:
+                self._cut(self, complaint)
+        elif not allows(self.role, message):
+            if request:
+                self._send(refusal(message.req, Forbidden(denial(self.role, message))))
+            else:
+                self._cut(self, denial(self.role, message))
+        elif request:
+            self._request(message)
+        else:
+            self._route(message)
+
+    def deliver(self, message: Any) -> None:
+        """As an outlet: answer the peer."""
+        req = message.req
+        if not message.more:
+            self.open.pop(req, None)
+            self._about.pop(req, None)
+            if self._full and type(message) is Outcome and len(message.result or b"") > _SMALL:
+                self._held[req] = Wait(req, message.id)  # asked again once there is room
+                return
+            self._meter.give(req)
+        elif type(message) is Blocked or type(message) is SubmittedMany:
+            self._meter.give(req)
+        self._send(message)
+
+    # requests
+
+    def _request(self, message: Any) -> None:
+        kind, req = type(message), message.req
+        if kind is Drop:
+            self._meter.give(req)
+            self._credits.pop(req, None)
+            self._following.discard(req)
+            self._about.pop(req, None)
+            if self._held.pop(req, None) is None:
+                self._route(message)
+        elif kind is Credit:
+            self._credit(message)
+        elif self._full and kind is not Submit:
+            if self._admit(message):
+                self._held[req] = message
+        else:
+            self._ask(message)
+
+    def _credit(self, message: Credit) -> None:
+        if not self._full:
+            self._route(message)
+            return
+        before = self._credits.get(message.req, Credit(message.req, 0))
+        frames, size = before.frames + message.frames, before.size + message.size
+        self._credits[message.req] = Credit(message.req, frames, size)
+
+    def _ask(self, message: Any) -> None:
+        if message.req in self.open:  # it asks again, as its link broke
+            if isinstance(message, _STREAMS):
+                self._route(Drop(message.req))
+            elif not isinstance(message, _SUBMITS):
+                return  # it is answered as if it had not
+        if self._admit(message):
+            if isinstance(message, _STREAMS):
+                self._following.add(message.req)
+            elif isinstance(message, _ENDING):
+                self._about[message.req] = message.id
+            self._route(message)
+
+    def _admit(self, message: Any) -> bool:
+        """Count a request; whether it was within the credit."""
+        meter = self._meter
+        kind = type(message)
+        turn = message.ticket if kind is Submit else kind is SubmitMany and message.items[0].ticket
+        if not (turn or message.req in meter or meter.fits(message)):
+            self._cut(self, "it asked for more than it has credit for")
+            return False
+        meter.take(message)
+        return True
+
+    def _route(self, message: Any) -> None:
+        route = self._routes.get(message.__class__)
+        if route is None:
+            self._cut(self, f"{type(message).__name__} is nothing that a peer sends")
+            return
+        try:
+            route(message)
+        except Refused as error:  # a worker that can't register
+            self._cut(self, str(error))
+
+    def closed(self) -> None:
+        """It is gone for good, and with it whatever waited here."""
+        for req, id in self._about.items():
+            owner = self.open.pop(req, None)
+            if owner is not None:
+                self.engine.tell(owner, Drop(req, id), self)
+        self._about.clear()
+        super().closed()
+
+    # its links come and go
+
+    def unlinked(self) -> None:
+        """Its link broke. Where it comes back it asks again for what it missed."""
+        self.relink(Nowhere())
+
+    def relink(self, link: Link) -> None:
+        """It has another link. Streams are opened anew by who knows how far it has read."""
+        self.link, self._send = link, link.send
+        self._full = False
+        self._credits.clear()
+        for req in self._held:
+            self._meter.give(req)  # it asks for these again
+        self._held.clear()
+        for req in list(self._following):
+            self._request(Drop(req))
+
+    def hold(self) -> None:
+        """Its link is full: what would make it fuller waits."""
+        self._full = True
+
+    def go_on(self) -> None:
+        """Its link has room again."""
+        self._full = False
+        credits, self._credits = self._credits, {}
+        for credit in credits.values():
+            self._credit(credit)
+        held, self._held = self._held, {}
+        for message in held.values():
+            self._request(message)

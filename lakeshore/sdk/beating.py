@@ -1,0 +1,88 @@
+"""A thread that says, on a link of its own, that a worker's process lives: no body can stop it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import weakref
+from typing import Any
+
+from lakeshore.core.errors import FramingError, LakeshoreError
+from lakeshore.core.messages import Beat, Beaten, Sorry, Welcome
+from lakeshore.core.plane import new_id
+from lakeshore.transports.blocking import BlockingLink
+
+from .knocking import knock
+
+log = logging.getLogger("lakeshore")
+
+_AGAIN = 1.0  # seconds between tries to reach the head
+
+
+class Beater:
+    """Beats for one worker until `stop`.
+
+    Args:
+        worker: its id.
+        namespace, token, ca: as for its own link.
+    """
+
+    def __init__(self, worker: bytes, namespace: str, token: str, ca: str | None) -> None:
+        self._worker, self._namespace, self._token, self._ca = worker, namespace, token, ca
+        self._stopped = threading.Event()
+        self._address, self._every = "", 10.0
+        self._moved = False
+        self._thread: threading.Thread | None = None
+        _all.add(self)
+
+    def point(self, address: str, every: float) -> None:
+        """The head is there now, and wants to hear of it every so many seconds."""
+        self._moved = self._address not in ("", address)
+        self._address, self._every = address, every
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="lakeshore beats", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """No more beats. The thread ends by itself."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._beat()
+            except (OSError, EOFError, FramingError, LakeshoreError) as error:
+                log.debug("no beats: %s", error)
+            self._stopped.wait(random.uniform(0.0, min(_AGAIN, self._every)))
+
+    def _beat(self) -> None:
+        self._moved = False
+        link = BlockingLink(self._address, ca=self._ca)
+        try:
+            link.send(knock(new_id(), "beat", self._namespace, self._token, self._worker))
+            answer: Any = link.receive(self._every)
+            if type(answer) is not Welcome:
+                return
+            while not self._stopped.is_set() and not self._moved:
+                link.send(Beat(self._worker))
+                answer = link.receive(self._every)
+                if answer is None or type(answer) is Sorry:
+                    return  # it is silent, or says goodbye: a new link may help
+                assert type(answer) is Beaten
+                self._stopped.wait(self._every)
+        finally:
+            link.close()
+
+
+_all: weakref.WeakSet[Beater] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for beater in list(_all):  # its thread is the parent's
+        beater._stopped = threading.Event()  # pyright: ignore[reportPrivateUsage]
+        beater._stopped.set()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_after_fork)

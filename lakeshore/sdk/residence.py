@@ -1,0 +1,219 @@
+"""A path as an address: whoever gets its lock hosts the plane, the others are told where it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from lakeshore.core.backend import Backend
+from lakeshore.core.errors import LakeshoreError, StoreLocked, StoreServed, Unreachable
+from lakeshore.core.framing import message_limit
+from lakeshore.core.plane import Plane, new_id
+from lakeshore.core.ports import Store
+from lakeshore.store.memory import MemoryStore
+
+from .address import MEMORY
+from .knocking import version
+from .options import HostOptions
+from .session import There
+
+log = logging.getLogger("lakeshore")
+
+
+class Residence:
+    """Where the plane of a path lives, as one process sees it.
+
+    Args:
+        path: ":memory:", which is always here, or an absolute path.
+        served: this is `lakeshore serve`: the store is marked, and nobody else hosts it again.
+
+    Attributes:
+        plane: the plane, while it is here.
+        failure: the bug that ended it.
+        failed: called when a bug has ended it.
+        moved: called when another process has taken it over.
+        machine: the hash of the machine's own token.
+    """
+
+    def __init__(
+        self, path: str, options: HostOptions, *, served: bool = False, auto_create: bool = True
+    ) -> None:
+        self.path, self.options, self.served, self.auto_create = path, options, served, auto_create
+        self.machine = b""
+        self.plane: Plane | None = None
+        self.failure: BaseException | None = None
+        self.failed: Callable[[], None] = lambda: None
+        self.moved: Callable[[], None] = lambda: None
+        self._lock: Any = None
+        self._listener: Any = None
+        self._backend: Backend
+        self._tasks: TaskGroup
+        self._finding: anyio.Lock
+        self._trouble = ""
+        self._leaving = False
+
+    async def settle(self, backend: Backend, tasks: TaskGroup) -> None:
+        """Open the plane here, unless another process of this machine has it.
+
+        Raises: StoreError and its kin.
+        """
+        self._backend, self._tasks, self._finding = backend, tasks, anyio.Lock()
+        try:
+            await self._move_in()
+        except StoreLocked as error:
+            if self.served:
+                raise
+            self._holder(error)
+        except StoreServed as error:
+            if self.served:
+                raise
+            log.warning("%s", error)
+
+    async def find(self) -> There | None:
+        """Where the plane is; None: here, maybe since just now.
+
+        Raises: Unreachable or StoreLocked where that is to be tried again; StoreError.
+        """
+        async with self._finding:
+            if self.plane is not None:
+                return None
+            try:
+                await self._move_in()
+            except StoreLocked as error:
+                return self._holder(error)
+            except StoreServed as error:
+                raise Unreachable(str(error)) from None
+            except LakeshoreError as error:
+                self._say(f"{self.path} can't be taken over: {error}")
+                raise Unreachable(str(error)) from None
+            log.info("this process hosts %s now", self.path)
+            return None
+
+    async def aclose(self) -> None:
+        """Close the plane if it is here, and let go of its path."""
+        self._leaving = True
+        plane, self.plane = self.plane, None
+        try:
+            if plane is not None:
+                await plane.aclose()
+        finally:
+            await self._move_out()
+
+    async def _move_in(self) -> None:
+        memory = self.path == MEMORY
+        try:
+            plane = Plane(
+                self._store(),
+                self._backend,
+                failed=self._on_failure,
+                superseded=self._on_superseded,
+                local=self.auto_create,
+                retention=self.options.retention,
+                journal_bytes=(64 << 20) if memory else 1 << 30,
+                lease=self.options.lease,
+            )
+            await plane.open()
+            if not memory:
+                await self._listen(plane)
+        except BaseException:
+            await self._move_out()
+            raise
+        self.plane = plane
+
+    def _store(self) -> Store:
+        if self.path == MEMORY:
+            limit = self.options.memory_limit
+            return MemoryStore(1 << 30 if limit is None else limit)
+        from lakeshore.store.lock import StoreLock
+        from lakeshore.store.sqlite import SqliteStore
+
+        self._lock = StoreLock(self.path)
+        self._lock.acquire()
+        return SqliteStore(self.path, sync=self.options.sync, served=self.served)
+
+    async def _listen(self, plane: Plane) -> None:
+        from lakeshore.transports.listener import Listener
+        from lakeshore.transports.places import unix_place
+
+        reception = plane.let_in(
+            version=version(),
+            identity=new_id(),
+            payload_limit=self.options.payload_limit,
+            machine=self.machine,
+            local=not self.served,
+        )
+        plane.head.about.update(
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            version=version(),
+            backend=self._backend.name,
+            store=self.path,
+            sync=self.options.sync,
+            startedAt=time.time(),
+            listen=[],
+            served=self.served,
+        )
+        address = f"unix://{unix_place(self.path)}"
+        self._listener = Listener(
+            address,
+            self._backend,
+            partial(reception.came, trusted=True),
+            limit=message_limit(self.options.payload_limit),
+            replace=True,
+        )
+        self._lock.describe(address=address, served=self.served)
+
+    async def _move_out(self) -> None:
+        listener, self._listener = self._listener, None
+        lock, self._lock = self._lock, None
+        if listener is not None:
+            await listener.aclose()
+        if lock is not None:
+            lock.release()
+
+    def _on_failure(self) -> None:
+        if self.plane is not None:
+            self.failure = self.plane.failure
+        self.failed()
+
+    def _on_superseded(self) -> None:
+        """The store is another process's now: this one goes on as its client."""
+        plane, self.plane = self.plane, None
+        if plane is not None:
+            self._tasks.start_soon(self._hand_over, plane)
+            self.moved()
+
+    async def _hand_over(self, plane: Plane) -> None:
+        await self._move_out()
+        await plane.let_go()
+
+    def _holder(self, error: StoreLocked) -> There:
+        """Where the process is that has the lock.
+
+        Raises: StoreLocked where it can't be reached.
+        """
+        from lakeshore.store.lock import boot_id, read_holder
+
+        said = read_holder(Path(f"{self.path}.lock"))
+        address, pid = said.get("address"), said.get("pid")
+        elsewhere = said.get("host") != socket.gethostname() or said.get("boot") != boot_id()
+        if isinstance(pid, int) and (pid == os.getpid() or elsewhere):
+            error.final = True
+            raise error
+        if not isinstance(address, str):
+            raise error
+        return There(address, near=True, holder=f"process {pid}, which hosts {self.path},")
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.error("%s", trouble)

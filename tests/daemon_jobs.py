@@ -1,0 +1,88 @@
+"""Bodies that daemons import in tests."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+import lakeshore as dls
+
+hooks = dls.Hooks(on_host_setup=lambda: os.environ.__setitem__("SET_UP", "yes"))
+
+
+def noted(log: str) -> None:
+    """Count a start, beyond this process's end."""
+    with open(log, "a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+@dls.udf
+def double(x: int) -> int:
+    return 2 * x
+
+
+@dls.udf
+def environ(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+@dls.udf
+def pid() -> int:
+    return os.getpid()
+
+
+@dls.udf
+def die(log: str) -> None:
+    noted(log)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dls.udf
+def leave(status: int) -> None:
+    """Once."""
+    if dls.run.attempt == 1:
+        os._exit(status)
+
+
+@dls.udf
+def hold(log: str, seconds: float) -> str:
+    """Nothing else in this process runs meanwhile: this call keeps the interpreter's lock."""
+    noted(log)
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    return "held"
+
+
+@dls.udf
+async def block(log: str, seconds: float) -> str:
+    """The worker's loop stands still meanwhile."""
+    noted(log)
+    time.sleep(seconds)
+    return "blocked"
+
+
+@dls.udf
+def gate(log: str, pipe: str) -> Iterator[int]:
+    """Say that it runs; end once somebody writes into the pipe, or into that of this attempt."""
+    noted(log)
+    yield os.getpid()
+    own = Path(f"{pipe}.{dls.run.attempt}")
+    (own if own.exists() else Path(pipe)).read_text()
+
+
+@dls.udf
+async def forever() -> Iterator[int]:  # pyright: ignore
+    yield os.getpid()
+    await anyio.sleep_forever()
+
+
+@dls.udf
+def wedged() -> Iterator[int]:
+    """As `forever`, and nothing can be done about it from inside."""
+    yield os.getpid()
+    ctypes.PyDLL(None).usleep(120_000_000)

@@ -1,0 +1,11 @@
+"""docs/cli.md is what the commands say of themselves."""
+
+import runpy
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "cli_reference.py"
+
+
+def test_the_reference_is_up_to_date() -> None:
+    made = runpy.run_path(str(SCRIPT))
+    assert made["PAGE"].read_text() == made["page"](), "run python scripts/cli_reference.py"
