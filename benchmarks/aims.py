@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-PYTHON_REDIS, RUST, ALL = ("arq", "saq", "taskiq"), ("ardiq",), ("arq", "saq", "taskiq", "ardiq", "huey")
+PYTHON_REDIS, RUST = ("arq", "saq", "taskiq"), ("ardiq",)
+REDIS = (*PYTHON_REDIS, *RUST, "huey_redis")
+ALL = (*REDIS, "huey")
 LOOPS = ("asyncio", "trio")
 
 
@@ -43,7 +45,7 @@ class Row:
 
 def rows() -> list[Row]:
     """Every line of the table."""
-    return [*_flow(), *_size(), *_process()]
+    return [*_flow(), *_size(), *_process(), *_between(), *_many()]
 
 
 def _both(aim: float) -> tuple[float, float]:
@@ -116,4 +118,36 @@ def _process() -> list[Row]:
             loops=alone,
         ),
         Row("Dispatch, serial submits/s of a thread: file", "dispatch", "normal", "submits/s", _both(10e3)),
+    ]
+
+
+def _between() -> list[Row]:
+    """Head, program and worker are processes of their own, or two of them one."""
+    jobs = (Beside(ALL, "jobs", "jobs/s", 2),)
+    alone = (Beside(REDIS, "serial", "p50 us", 1), Beside(REDIS, "serial", "p50 us", 2))
+    shared, least = "shared_serial", False
+    return [
+        Row("three processes, TCP: jobs/s", "remote_jobs", "normal", "jobs/s", (15e3, 12e3), beside=jobs),
+        Row(
+            "… serial submit → result, p50 µs", "remote_serial", "normal", "p50 us", least=least, beside=alone
+        ),
+        Row("… p99 µs", "remote_serial", "normal", "p99 us", least=least),
+        Row("… bulk submits/s of one client", "remote_submits", "normal", "submits/s", _both(40e3)),
+        Row("… frames/s of one stream", "remote_frames", "normal", "frames/s", _both(100e3)),
+        Row("two that share a path: serial p50 µs", shared, "normal", "p50 us", _both(500), least),
+        Row("… where the worker hosts it", shared, "normal", "worker hosts p50 us", _both(500), least),
+    ]
+
+
+def _many() -> list[Row]:
+    """Daemons, many of them, and a host that dies."""
+    least = False
+    return [
+        Row("daemon, idle: MB of parent and child", "daemon", "normal", "MB", _both(50), least),
+        Row("… start to first job done, s", "daemon", "normal", "start s", _both(0.5), least),
+        Row("n idle daemons and n idle clients: MB of the head", "idle", "normal", "MB", _both(250), least),
+        Row("… its share of a core, %", "idle", "normal", "CPU %", _both(5), least),
+        Row("… serial p50 of others, × as without them", "idle", "normal", "x p50", _both(1.5), least),
+        Row("takeover with n live, s: the next caller hosts", "takeover", "normal", "s", _both(1), least),
+        Row("… with a worker there", "takeover", "normal", "worker s", _both(1), least),
     ]

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flow
+import idle
 import process
+import remote
 import size
+import takeover
 from machine import machine
 from setting import Figures, Setting
 
@@ -49,7 +52,26 @@ MEASUREMENTS: dict[str, Measurement] = {
     },
     "reopen": Measurement(size.reopen, 100_000, 50_000, scaled=True),
     "listing": Measurement(size.listing, 100_000, 50_000, scaled=True),
+    "remote_jobs": Measurement(remote.over_tcp(flow.jobs), 50_000, 5_000),
+    "remote_serial": Measurement(remote.over_tcp(flow.serial), 3_000, 500),
+    "shared_serial": Measurement(remote.shared_serial, 3_000, 500),
+    "daemon": Measurement(remote.daemon, 5, 3),
+    "remote_frames": Measurement(remote.over_tcp(flow.frames), 300_000, 50_000),
+    "idle": Measurement(idle.idle, 1_000, 200),
+    "takeover": Measurement(takeover.takeover, 10_000, 1_000),
+    "remote_submits": Measurement(remote.over_tcp(flow.submits, working=False), 100_000, 20_000),
 }
+REMOTE = (  # between processes
+    "remote_jobs",
+    "remote_serial",
+    "shared_serial",
+    "daemon",
+    "remote_frames",
+    "idle",
+    "takeover",
+    "remote_submits",
+)
+GROUPS = {"remote": REMOTE}  # several by one name
 
 
 def measure(name: str, loop: str, store: str, n: int, cache: Path | None = None) -> Figures:

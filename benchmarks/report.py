@@ -98,6 +98,34 @@ def _add(table: Table, row: Row, line: dict[str, Any], sizes: dict[str, int]) ->
     )
 
 
+def markdown(rows: list[Row], medians: Medians) -> str:
+    """The table for a page: an aim that is reached is in bold, and so is a ratio."""
+    lines = [
+        f"| what | aim | {' | '.join(LOOPS)} | best peer in the same run |",
+        "| --- | --- |" + " --- |" * 3,
+    ]
+    shown = [(row, line) for row in rows if (line := values(row, medians))["measured"]]
+    lines += [f"| {' | '.join(_markdown(row, line))} |" for row, line in shown]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(row: Row, line: dict[str, Any]) -> list[str]:
+    aims = list(dict.fromkeys(number(aim) for aim in line["aims"].values() if aim is not None))
+    aimed = [("at least " if row.least else "at most ") + " / ".join(aims)] if aims else []
+    aimed += [f"{number(peer['aim'])} × the best peer" for peer in line["beside"] if peer["aim"]]
+    reached = [loop for loop, aim in line["aims"].items() if aim is not None and line["met"].get(loop)]
+    cells = {loop: number(value) for loop, value in line["measured"].items()}
+    cells |= {loop: f"**{cells[loop]}**" for loop in reached if loop in cells}
+    peers: dict[str, str] = {}
+    for peer in line["beside"]:
+        times, aim = peer["times"].values(), peer["aim"]
+        ratios = " / ".join(f"{number(ratio)} ×" for ratio in times)
+        bold = aim is not None and all(ratio >= aim for ratio in times)
+        peers.setdefault(f"{peer['peer']} {number(peer['value'])}", f"**{ratios}**" if bold else ratios)
+    beside = ", ".join(f"{peer} ({ratios})" for peer, ratios in peers.items())
+    return [row.what, "; ".join(aimed), *(cells.get(loop, "") for loop in LOOPS), beside]
+
+
 def _cell(line: dict[str, Any], loop: str) -> str:
     if loop not in line["measured"]:
         return ""

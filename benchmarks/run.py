@@ -15,18 +15,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import report
-from aims import ALL, LOOPS, rows
+from aims import ALL, LOOPS, REDIS, rows
 from environments import PEERS, Absent, python_of, redis
-from measure import MEASUREMENTS, MILLION
+from measure import GROUPS, MEASUREMENTS, MILLION
 
 HERE = Path(__file__).resolve().parent
-REDIS = ("arq", "saq", "taskiq", "ardiq")
-POLLING = ("arq", "saq", "taskiq", "huey")
+POLLING = ("arq", "saq", "taskiq", "huey", "huey_redis")
 WORK = {"jobs": 5_000, "serial": 200, "submits": 20_000}  # of a peer; a tenth for a quick look
 PATIENCE = 600  # seconds for one process
 Runs = dict[str, list[dict[str, float]]]
@@ -164,17 +164,21 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--repeat", type=_count, default=3, help="processes per figure (3)")
-    parser.add_argument("--only", type=_names(MEASUREMENTS), help="measurements, with commas")
+    parser.add_argument("--only", type=_names(MEASUREMENTS, GROUPS), help="measurements, with commas")
     parser.add_argument("--peers", type=_names([*ALL, "dask"]), default=[*ALL, "dask"], help="with commas")
     parser.add_argument("--no-peers", dest="peers", action="store_const", const=[], help="only ours")
     parser.add_argument("--quick", action="store_true", help="fewer of everything: a rough look")
     parser.add_argument("--million", action="store_true", help="queue 1,000,000, not 100,000")
     parser.add_argument("-n", type=_count, default=None, help="at most so many of everything of ours")
     parser.add_argument("--json", type=Path, default=None, help="a file to write all figures to")
+    parser.add_argument(
+        "--markdown", type=Path, default=None, help="a file to write the table to, for a page"
+    )
     parser.add_argument("--venvs", type=Path, default=home / "lakeshore-benchmarks", help="for the peers")
     given = parser.parse_args()
-    if given.json and not given.json.parent.is_dir():
-        parser.error(f"--json {given.json}: there is no folder {given.json.parent}")
+    for option, file in (("--json", given.json), ("--markdown", given.markdown)):
+        if file and not file.parent.is_dir():
+            parser.error(f"{option} {file}: there is no folder {file.parent}")
     return given
 
 
@@ -186,12 +190,14 @@ def _count(text: str) -> int:
     return number
 
 
-def _names(known: Any) -> Any:
+def _names(known: Iterable[str], groups: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Any:
+    """Names with commas, or the name of a group for all of its own."""
+
     def names(text: str) -> list[str]:
-        given = text.split(",")
+        given = [name for word in text.split(",") for name in groups.get(word, (word,))]
         if unknown := set(given) - set(known):
             raise argparse.ArgumentTypeError(
-                f"{', '.join(sorted(unknown)) or 'nothing'}: choose from {', '.join(known)}"
+                f"{', '.join(sorted(unknown)) or 'nothing'}: choose from {', '.join([*groups, *known])}"
             )
         return given
 
@@ -205,6 +211,8 @@ def main() -> None:
     run.all()
     if run.options.json:
         run.options.json.write_text(json.dumps(run.json(), indent=1) + "\n")
+    if run.options.markdown:
+        run.options.markdown.write_text(report.markdown(run.rows, run.medians()))
     report.show(run.rows, run.medians(), run.absent, {name: run.n(name) for name in MEASUREMENTS})
     if any(key.split()[1] in LOOPS for key in run.absent):
         raise SystemExit("some of ours failed: see above")

@@ -5,7 +5,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from lakeshore.cli import main
 
 LAKESHORE = (sys.executable, "-m", "lakeshore")
 NO_SUCH = "01K2Z7M3Q4W5E6R7T8Y9ZABCDE"  # an id of nothing
-_COMPILED = Path(tempfile.gettempdir()) / f"lakeshore-compiled-{os.getuid()}"
+_COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 
 
 @dataclass(frozen=True)

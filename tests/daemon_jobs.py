@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
@@ -43,14 +43,14 @@ def die(log: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@dls.udf
+@dls.udf(queue="third")
 def leave(status: int) -> None:
     """Once."""
     if dls.run.attempt == 1:
         os._exit(status)
 
 
-@dls.udf
+@dls.udf(queue="held")
 def hold(log: str, seconds: float) -> str:
     """Nothing else in this process runs meanwhile: this call keeps the interpreter's lock."""
     noted(log)
@@ -58,7 +58,7 @@ def hold(log: str, seconds: float) -> str:
     return "held"
 
 
-@dls.udf
+@dls.udf(queue="blocked")
 async def block(log: str, seconds: float) -> str:
     """The worker's loop stands still meanwhile."""
     noted(log)
@@ -75,14 +75,15 @@ def gate(log: str, pipe: str) -> Iterator[int]:
     (own if own.exists() else Path(pipe)).read_text()
 
 
-@dls.udf
-async def forever() -> Iterator[int]:  # pyright: ignore
+@dls.udf(queue="third")
+async def waits() -> AsyncIterator[int]:
+    """Say that it runs, and go on."""
     yield os.getpid()
     await anyio.sleep_forever()
 
 
-@dls.udf
+@dls.udf(queue="third")
 def wedged() -> Iterator[int]:
-    """As `forever`, and nothing can be done about it from inside."""
+    """As `waits`, and nothing can be done about it from inside."""
     yield os.getpid()
     ctypes.PyDLL(None).usleep(120_000_000)

@@ -50,6 +50,12 @@ class Daemon:
                 if self._over or not self._more.wait(PATIENCE):
                     raise AssertionError(f"{text!r} was not said {count} times, but {self._said}")
 
+    @property
+    def said(self) -> list[str]:
+        """Everything it has logged so far."""
+        with self._more:
+            return list(self._said)
+
     def signal(self, number: int) -> None:
         """Send the parent a signal."""
         self.process.send_signal(number)

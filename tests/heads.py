@@ -25,6 +25,7 @@ class ServedHead:
         self.url: str = self._options.pop("url", "")
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], None]
+        self.host: Any = None
         self.start()
 
     def start(self) -> None:
@@ -32,7 +33,9 @@ class ServedHead:
         listening = threading.Event()
         self._error: BaseException | None = None
         listen = self.url or "tcp://127.0.0.1:0"
-        serving = Serving(str(self._path), (listen,), **{"sync": "normal", "auto_create": True, **self._options})
+        serving = Serving(
+            str(self._path), (listen,), **{"sync": "normal", "auto_create": True, **self._options}
+        )
 
         async def main() -> None:
             scope = anyio.CancelScope()

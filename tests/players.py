@@ -20,7 +20,12 @@ class Player:
     def __init__(self, role: str, path: Path | str, backend: str, *more: object, **options: Any) -> None:
         command = [sys.executable, str(SCRIPT), role, str(path), backend, *map(str, more)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
         )
         self.pid = self.process.pid
 

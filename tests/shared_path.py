@@ -1,6 +1,6 @@
 """Processes that share a path, for tests: each says what it does on its standard output.
 
-    python tests/shared_path.py ROLE PATH BACKEND [ARGUMENT…]
+python tests/shared_path.py ROLE PATH BACKEND [ARGUMENT…]
 """
 
 from __future__ import annotations

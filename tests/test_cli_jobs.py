@@ -185,6 +185,22 @@ def test_stream_follows(sh: Shell, q: dls.Dispatch) -> None:
     assert sh.refused(f"jobs stream {job} --since 9").startswith("Gap: ")
 
 
+def test_stream_says_where_an_attempt_begins_anew(sh: Shell, q: dls.Dispatch) -> None:
+    @dls.udf(retries=1, retry_delay=0.001)
+    def breaks_once() -> Iterator[int]:
+        yield 1
+        if not Gate.began.is_set():
+            Gate.began.set()
+            raise LookupError("once")
+        yield 2
+
+    job = breaks_once.submit()
+    dls.run_worker(q, once=True)
+    found = sh(f"jobs stream {job}")
+    assert (found.status, found.out) == (0, "1\n1\n2\n")
+    assert found.err == "attempt 2 began anew: what follows is not a continuation\n"
+
+
 def test_retry(sh: Shell, q: dls.Dispatch) -> None:
     job = double.submit(4)
     assert sh.refused(f"jobs retry {job}").startswith("409 Conflict: ")

@@ -141,6 +141,26 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_help_for_a_reader_that_goes_away_and_output_that_goes_nowhere(tmp_path: Path) -> None:
+    lakeshore, url = " ".join(LAKESHORE), tmp_path / "plane.db"
+    script = f"""
+    {lakeshore} --help | true; echo ${{PIPESTATUS[0]}}
+    {lakeshore} queues ls --url {url} >&-; echo $?
+    {lakeshore} queues ls --url {url} >/dev/full; echo $?
+    {lakeshore} queues show nope --url {url} 2>&-; echo $?
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["0", "0", "1", "1"]
+    assert done.stderr == "OSError: [Errno 28] No space left on device\n"
+
+
 def test_ctrl_c(tmp_path: Path) -> None:
     path = tmp_path / "plane.db"
     with dls.Dispatch(path) as q:

@@ -111,6 +111,8 @@ def test_members_counts_workers_that_name_the_queue(sh: Shell, q: dls.Dispatch) 
 
 def test_show_by_name_and_by_id(sh: Shell) -> None:
     row = sh.done("queues add a --json").json
+    assert sh.done("queues ls --json").json[0] == row
+    assert "workers" not in row
     assert sh.done("queues show", row["id"], "--json").json == {**row, "workers": []}
     shown = dict(line.split(maxsplit=1) for line in sh.done("queues show a").out.splitlines())
     assert (shown["name"], shown["providerRef"], shown["admission"]) == ("a", "-", "on_full=reject")

@@ -75,7 +75,9 @@ class Outside:
         )
 
     def knock(self, **fields: Any) -> m.Knock:
-        return m.Knock(**{"protocol": m.PROTOCOL, "version": "1", "session": self.session, "token": TOKEN} | fields)
+        return m.Knock(
+            **{"protocol": m.PROTOCOL, "version": "1", "session": self.session, "token": TOKEN} | fields
+        )
 
     def link(self) -> m.Welcome:
         cable = self.cable = Cable()

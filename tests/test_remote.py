@@ -33,7 +33,9 @@ class Block:
 
     def __init__(self, q: dls.Dispatch, **options: Any) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=dls.run_worker, args=(q,), kwargs={"stop": self._stop, **options})
+        self._thread = threading.Thread(
+            target=dls.run_worker, args=(q,), kwargs={"stop": self._stop, **options}
+        )
 
     def __enter__(self) -> None:
         self._thread.start()

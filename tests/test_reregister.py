@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lakeshore.core import messages as m
+from lakeshore.core.notes import Dead
 from lakeshore.testing.hand import HandPlane, HandWorker
 
 
@@ -392,3 +393,31 @@ def test_a_body_that_the_head_timed_out_frees_its_slot_in_the_end(back: bool) ->
     assert worker.cancelled == [(id, "timeout")]
     worker.stop(id)
     assert client.submit() in worker.jobs
+
+
+def test_one_that_comes_back_while_its_loss_is_being_dealt_with_is_kept() -> None:
+    plane, client, worker = placed()
+    plane.settle()
+    worker.cut()
+    plane.settle()
+    plane.engine.tell(member_of(plane, worker), Dead("killed by signal 9"))
+    plane.engine.pump(1)  # it is lost, and its space has not heard of it
+    worker.relink()
+    plane.settle()
+    assert member_of(plane, worker).state == "ready"
+    assert client.submit() in worker.jobs
+
+
+def test_what_comes_late_on_the_link_of_a_lost_worker_does_not_end_its_successor() -> None:
+    plane, _, worker = placed()
+    plane.settle()
+    old, worker.head_link.hold = worker.link, True
+    plane.advance(31)
+    worker.relink()
+    plane.settle()
+    old.send(m.Drain())
+    plane.settle()
+    assert member_of(plane, worker).state == "ready"
+    plane.crash()
+    plane.settle()
+    assert member_of(plane, worker).state == "away"

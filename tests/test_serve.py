@@ -6,18 +6,24 @@ import os
 import signal
 import socket
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli import Done, process
 from head_process import PATIENCE, Head
-from planes import working
+from planes import elsewhere, working
 
 import lakeshore as dls
 from lakeshore.cli import main
 from lakeshore.cli.logs import Lines, Text
+from lakeshore.core import messages as m
+from lakeshore.core.values import pack
+from lakeshore.sdk import credentials
 from lakeshore.sdk.serving import release
+from lakeshore.transports.blocking import BlockingLink
 
 
 @dls.udf
@@ -51,7 +57,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def serve(*options: object, capsys: pytest.CaptureFixture[str]) -> Done:
     """A head that does not come to serve, in this process."""
     status = main(["serve", *map(str, options)])
-    return Done(status, *capsys.readouterr())
+    out, err = capsys.readouterr()
+    return Done(status, out, err)
 
 
 def own_path(home: Path) -> str:
@@ -195,6 +202,44 @@ def test_what_waits_and_what_runs_goes_on_while_a_head_restarts(
                 assert attempt.outcome == "succeeded"
 
 
+def test_a_head_that_is_busy_ends_in_order(home: Path, backend: Any) -> None:
+    """What comes while it ends is asked again; nothing that it took is lost, and nothing is there twice."""
+    stop = threading.Event()
+    with Head(home, backend=backend) as head, dls.Dispatch(head.url, backend=backend) as q:
+
+        def flood() -> list[str]:
+            ids: list[str] = []
+            while not stop.is_set():
+                ids += double.submit_many(range(500), _dispatch=q)
+            return ids
+
+        with elsewhere(flood) as flooding:
+            while q.status().queued < 500:
+                pass
+            assert head.end() == 0
+            with Head(home, backend=backend, listen=(head.url,)):
+                stop.set()
+                ids = flooding.result(PATIENCE)
+                assert q.status().queued == len(ids) == len(set(ids))
+
+
+def test_a_head_whose_store_another_takes_over(home: Path, backend: Any) -> None:
+    with Head(home, backend=backend) as first:
+        os.unlink(own_path(home) + ".lock")
+        with Head(home, backend=backend) as second:
+            link = BlockingLink(first.url)
+            with closing(link):
+                token = credentials.machine_token(home)
+                link.send(m.Knock(m.PROTOCOL, "1", b"s" * 16, token=token))
+                assert isinstance(link.receive(PATIENCE), m.Welcome)
+                link.send(m.Post(1, "news", 1.0, pack("mine")))
+                assert first.ended() == 1
+            assert "another process has taken" in first.records()[-1]["message"]
+            with dls.Dispatch(second.url) as q:
+                assert q.topics.list() == []
+            assert second.end() == 0
+
+
 def test_a_second_signal_ends_at_once(home: Path, backend: Any) -> None:
     hangs = """
 import sys, anyio
@@ -265,6 +310,19 @@ def test_wrong_usage(options: tuple[str, ...], says: str, capsys: pytest.Capture
     assert (done.status, done.out) == (2, "")
     assert says in done.err
     assert not os.path.exists(own_path(Path(os.environ["LAKESHORE_HOME"])))
+
+
+def test_files_that_are_no_certificate(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "key.pem").write_text("no key")
+    done = serve(
+        *("--listen", "tls://127.0.0.1:0", "--tls-cert", "none.pem", "--tls-key", "key.pem"), capsys=capsys
+    )
+    assert (done.status, done.out) == (1, "")
+    assert "none.pem and key.pem can't be used" in done.err
+    assert done.err.count("\n") == 1
+    assert not os.path.exists(own_path(home) + "-wal")
 
 
 def test_logs_of_a_line() -> None:

@@ -97,9 +97,7 @@ def test_the_next_caller_takes_over_when_the_host_has_left(play: Cast, path: Pat
         assert q.result(inv) == 2
 
 
-def test_a_body_goes_on_while_its_plane_moves(
-    play: Cast, path: Path, tmp_path: Path, backend: Any
-) -> None:
+def test_a_body_goes_on_while_its_plane_moves(play: Cast, path: Path, tmp_path: Path, backend: Any) -> None:
     host = play("open", path, backend).ready()
     play("worker", path, backend).ready()
     opened = gate(tmp_path, "one")
@@ -182,7 +180,9 @@ def test_a_copied_folder_is_a_plane_of_its_own(play: Cast, tmp_path: Path, backe
     host = play("submit", here, backend, 3).ready()
     ids = host.lines()
     host.signal(signal.SIGSTOP)  # nothing is written while it is copied
-    shutil.copytree(here.parent, there.parent, ignore=lambda folder, names: [n for n in names if n.endswith(".sock")])
+    shutil.copytree(
+        here.parent, there.parent, ignore=lambda folder, names: [n for n in names if n.endswith(".sock")]
+    )
     host.signal(signal.SIGCONT)
     with dls.Dispatch(there, backend=backend) as q:
         assert q.status().pid == os.getpid()
@@ -296,9 +296,7 @@ def test_another_version_is_told_which_end_to_upgrade(
         q.close()
 
 
-def test_no_acknowledged_job_is_lost_or_doubled_by_takeovers(
-    play: Cast, path: Path, backend: Any
-) -> None:
+def test_no_acknowledged_job_is_lost_or_doubled_by_takeovers(play: Cast, path: Path, backend: Any) -> None:
     ids: set[str] = set()
     play("worker", path, backend).ready()
     for number in range(6):
@@ -309,7 +307,11 @@ def test_no_acknowledged_job_is_lost_or_doubled_by_takeovers(
         if number % 2 == 0:
             play("worker", path, backend).ready()
     with dls.Dispatch(path, backend=backend) as q:
-        again = {shared_path.double.submit(n, _key=f"key-{k}-{n}", _dispatch=q) for k in range(6) for n in range(40)}
+        again = {
+            shared_path.double.submit(n, _key=f"key-{k}-{n}", _dispatch=q)
+            for k in range(6)
+            for n in range(40)
+        }
         assert ids <= again
         assert len(again) == 240
         dls.run_worker(q, drain=True)

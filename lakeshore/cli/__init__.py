@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
@@ -12,4 +13,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
     """
     from .errors import guarded
 
-    return guarded(tokens)
+    def run() -> None:
+        from .app import start
+
+        start(list(sys.argv[1:] if tokens is None else tokens))
+
+    return guarded(run)

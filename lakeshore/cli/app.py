@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
@@ -114,7 +115,8 @@ def start(tokens: list[str]) -> None:
     named, rest, helps = _split(tokens)
     if helps or not rest:
         app.help_formatter = app.meta.help_formatter = None if sys.stdout.isatty() else "plain"
-        app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        with suppress(SystemExit):  # how rich ends where the reader has gone away
+            app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         return
     with plane.naming(plane.Named(**named)):
         app(rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,20 +23,18 @@ class Failed(Exception):
     """A command did not do what was asked; the message is the whole line."""
 
 
-def guarded(tokens: Sequence[str] | None) -> int:
-    """Run the command line; its exit status. Nothing is raised, and no traceback printed."""
-    _lenient()
+def guarded(run: Callable[[], None]) -> int:
+    """Run a command line; its exit status. Nothing is raised, and no traceback printed."""
+    _prepare()
     try:
-        from .app import start
-
-        start(list(sys.argv[1:] if tokens is None else tokens))
+        run()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read this has seen enough
         _drop_output()
         return DONE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as exit:  # nothing of ours raises it
+    except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else REFUSED
     except Exception as error:
         return _told(error)
@@ -49,8 +47,10 @@ def _told(error: Exception) -> int:
         import traceback
 
         line = "".join(traceback.format_exception(error)).rstrip()
-    with suppress(OSError):
+    try:
         sys.stdout.flush()
+    except OSError:  # a full disk, say, which is what is told
+        _drop_output()
     with suppress(OSError):
         print(line, file=sys.stderr)
     return status
@@ -112,15 +112,18 @@ def _usage(error: Exception) -> str:
     return f"{text} (see {chain} --help)"
 
 
-def _lenient() -> None:
-    """What a terminal's encoding can't say is escaped."""
+def _prepare() -> None:
+    """Somewhere to write to, also where a shell closed it; what an encoding can't say is escaped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:
-    """Nobody reads any more: what is left goes nowhere, without a word at exit."""
+    """What is left to write goes nowhere, without a word at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -91,10 +91,10 @@ def show(view: View, json: bool) -> None:
             print(text)
 
 
-def said(text: str, found: Any, json: bool) -> None:
+def said(text: str, found: Any, json: bool, *, leave_out: str = "") -> None:
     """A command without a table: what it did, or as JSON the record (or document) it leaves."""
     if json:
-        document(msgspec.to_builtins(found))
+        document(_without(msgspec.to_builtins(found), leave_out.split()))
     else:
         print(one_line(text))
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from lakeshore.sdk.choices import Kind, OnFull
 
 from . import plane, printing, watching
 from .app import arrange, group
-from .errors import UsageError
-from .parameters import Count, Elasticity, Flag, Json, Queue, QueueName, Share, Watch, Workers, whole
+from .decisions import events, stats
+from .errors import UsageError, one_line
+from .parameters import Count, Elasticity, Flag, Json, Queue, QueueName, Share, Watch, Workers
 from .workers import COLUMNS as WORKER_COLUMNS
 
 app = group("queues", "Named backlogs of jobs, that workers serve.")
-
-_MOST_EVENTS = 200
 
 State = Literal["active", "draining", "paused", "archived"]
 
@@ -35,14 +32,6 @@ COLUMNS: list[printing.Column] = [
     ("PROVIDER", lambda queue: queue.provider_ref),
     ("ELASTICITY", _elasticity),
     ("DESCRIPTION", lambda queue: queue.description),
-]
-_EVENT_COLUMNS: list[printing.Column] = [
-    ("AT", lambda event: event.at),
-    ("KIND", lambda event: event.kind),
-    ("COUNT", lambda event: event.count),
-    ("WANT", lambda event: event.want),
-    ("DID", lambda event: event.did),
-    ("WHY", lambda event: event.why),
 ]
 
 
@@ -108,7 +97,7 @@ def add(
             max_depth=max_depth,
             on_full=on_full,
         )
-    printing.said(f"queue {found.name} added", found, json)
+    printing.said(f"queue {found.name} added", found, json, leave_out="workers")
 
 
 @app.command
@@ -191,7 +180,7 @@ def patch(
         changes["provider"] = None
     with plane.opened() as q:
         found = q.queues.patch(name, **changes)
-    printing.said(f"queue {found.name} patched", found, json)
+    printing.said(f"queue {found.name} patched", found, json, leave_out="workers")
 
 
 @app.command
@@ -263,59 +252,19 @@ def rm(name: Queue, /, *, force: Flag = False, json: Json = False) -> None:
     printing.said(f"queue {removed.name} removed", removed, json)
     if not json:
         for worker in removed.now_serving_default:
-            print(f"worker {worker} has no other queue and now serves the default queue")
+            text = f"worker {worker} has no other queue and now serves the default queue"
+            print(one_line(text))
 
 
-@app.command
-def events(
-    name: Queue,
-    /,
-    *,
-    verbose: Flag = False,
-    limit: Annotated[int, Parameter(converter=whole(1))] = 50,
-    json: Json = False,
-    watch: Watch = False,
-) -> None:
-    """What the elasticity controller decided, newest first.
-
-    Example: lakeshore queues events training-h100 --verbose --limit 200
-
-    Args:
-        name: Its name or id.
-        verbose: Decisions to do nothing (tick_noop), too.
-        limit: Most rows, capped at 200.
-    """
-    if limit > _MOST_EVENTS:
-        printing.note(f"--limit {limit} is capped at {_MOST_EVENTS}")
-        limit = _MOST_EVENTS
-    with plane.opened() as q:
-        watching.shown(
-            lambda: printing.rows(q.queues.events(name, verbose=verbose, limit=limit), _EVENT_COLUMNS),
-            json=json,
-            watch=watch,
-        )
-
-
-@app.command
-def stats(name: Queue, /, *, json: Json = False, watch: Watch = False) -> None:
-    """What the controller looks at now: workers, utilization, pending jobs, the last scale actions.
-
-    Example: lakeshore queues stats training-h100
-
-    Args:
-        name: Its name or id.
-    """
-    with plane.opened() as q:
-        watching.shown(lambda: printing.record(q.queues.stats(name)), json=json, watch=watch)
-
-
+app.command(events)
+app.command(stats)
 arrange(app, ls=("list",), rm=("remove", "delete"), patch=("update", "set"), add=("create",))
 
 
 def _shift(move: str, name: str, json: bool) -> None:
     with plane.opened() as q:
         found = getattr(q.queues, move)(name)
-    printing.said(f"queue {found.name} is {found.state}", found, json)
+    printing.said(f"queue {found.name} is {found.state}", found, json, leave_out="workers")
 
 
 def _check_bounds(min: int | None, max: int | None) -> None:

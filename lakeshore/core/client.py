@@ -35,7 +35,8 @@ from .ports import Link
 Reply = Callable[[Any], None]
 
 _UNKNOWN = (
-    "the connection broke before the answer came: it may have been done or not; look, and ask again if it was not"
+    "the connection broke before the answer came: it may have been done or not; look, and ask again if it "
+    "was not"
 )
 _UNREACHED = "the plane could not be reached {for_how_long}: nothing was sent; see whether its head runs"
 
@@ -273,7 +274,7 @@ class Client:
 
     def _again(self, message: Any, *, ticket: bool = False) -> Any:
         """A request as it is sent a second time."""
-        kind = type(message)
+        kind = message.__class__
         if kind is Submit:
             return msgspec.structs.replace(message, again=True, ticket=ticket)
         if kind is SubmitMany:

@@ -24,7 +24,7 @@ class Limits(Struct, frozen=True):
 
 def weight(message: Any) -> int:
     """About how many bytes a request takes in the head's memory until it is answered."""
-    kind = type(message)
+    kind = message.__class__
     if kind is Submit:
         return _weigh(message)
     if kind is SubmitMany:

@@ -94,7 +94,7 @@ class Door(Actor):
         self._check(knock)
         entry = self._entry(knock, trusted)
         namespace = self._namespace(knock, entry)
-        if knock.purpose not in ("client",) and entry.role not in ("work", "admin", "plane"):
+        if knock.purpose != "client" and entry.role not in ("work", "admin", "plane"):
             raise Forbidden(
                 f"this token has the role {entry.role}, and a worker needs work: make one with "
                 f"`lakeshore tokens create --role work`"
@@ -191,7 +191,9 @@ class Door(Actor):
             raise Busy(f"this head has {_MOST} connections already: come back later", retry_after=5.0)
         if not self._bucket.take(now):
             self._booked = max(self._booked, now) + 1 / _HELLOS
-            raise Busy("too many come in at once: come back a little later", retry_after=self._booked - now + 0.1)
+            raise Busy(
+                "too many come in at once: come back a little later", retry_after=self._booked - now + 0.1
+            )
 
     def _entry(self, knock: Knock, trusted: bool) -> Entry:
         if not knock.token:
@@ -206,15 +208,17 @@ class Door(Actor):
         row = self.head.office.token(hash)
         if row is not None:
             return Entry(row.namespace, row.role, row.id)
-        raise Unauthorized("this head does not know this token (it may have been removed): log in with another")
+        raise Unauthorized(
+            "this head does not know this token (it may have been removed): log in with another"
+        )
 
     def _namespace(self, knock: Knock, entry: Entry) -> str:
         if entry.namespace is None:
             return knock.namespace or "default"
         if knock.namespace and knock.namespace != entry.namespace:
             raise Forbidden(
-                f"this token is for namespace {entry.namespace!r}, not for {_short(knock.namespace)!r}: use one "
-                "of that namespace"
+                f"this token is for namespace {entry.namespace!r}, not for {_short(knock.namespace)!r}: use "
+                "one of that namespace"
             )
         return entry.namespace
 

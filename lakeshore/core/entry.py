@@ -84,7 +84,7 @@ class Entry(Struct, gc=False):
     told: bool = False  # whoever waited was told of its end
     member: Member | None = None
     journal: Journal | None = None
-    waiters: list[tuple[Any, int]] | None = None
+    waiters: list[tuple[Any, int]] | dict[tuple[Any, int], None] | None = None  # a dict of many
     rare: Rare | None = None
 
     ready = _Rarely[float | None]("ready", None)

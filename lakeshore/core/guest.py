@@ -114,7 +114,8 @@ class Guest(Peer):
     # requests
 
     def _request(self, message: Any) -> None:
-        kind, req = type(message), message.req
+        kind = message.__class__
+        req = message.req
         if kind is Drop:
             self._meter.give(req)
             self._credits.pop(req, None)
@@ -154,7 +155,7 @@ class Guest(Peer):
     def _admit(self, message: Any) -> bool:
         """Count a request; whether it was within the credit."""
         meter = self._meter
-        kind = type(message)
+        kind = message.__class__
         turn = message.ticket if kind is Submit else kind is SubmitMany and message.items[0].ticket
         if not (turn or message.req in meter or meter.fits(message)):
             self._cut(self, "it asked for more than it has credit for")

@@ -16,6 +16,8 @@ from .why import explain_live
 if TYPE_CHECKING:
     from .queue import Queue
 
+_FEW = 16  # waiters of one invocation that are looked through one by one
+
 
 class Inquiries:
     """The desk of one queue; runs in its turns."""
@@ -46,8 +48,12 @@ class Inquiries:
             self.engine.emit(peer, entry.end(message.req, entry.result))
         elif entry.waiters is None:
             entry.waiters = [(peer, message.req)]
+        elif isinstance(entry.waiters, dict):
+            entry.waiters[peer, message.req] = None
         else:
             entry.waiters.append((peer, message.req))
+            if len(entry.waiters) > _FEW:
+                entry.waiters = dict.fromkeys(entry.waiters)
 
     def on_get(self, message: Get, peer: Any) -> None:
         entry = self.live(message, peer)
@@ -91,6 +97,11 @@ class Inquiries:
             return
         entry = self.queue.space.live.get(message.id) if message.id else None
         if entry is not None and entry.waiters:
-            entry.waiters = [w for w in entry.waiters if w != (peer, message.req)] or None
+            waiter = (peer, message.req)
+            if isinstance(entry.waiters, dict):
+                entry.waiters.pop(waiter, None)
+                entry.waiters = entry.waiters or None
+            else:
+                entry.waiters = [each for each in entry.waiters if each != waiter] or None
             return
         self.queue.intake.drop(message, peer)

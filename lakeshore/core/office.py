@@ -66,7 +66,7 @@ class Office(Actor):
         self.on_removed: Callable[[bytes], None] = lambda id: None
         self._providers: dict[str, ProviderRow] = {}
         self._tokens: dict[bytes, TokenRow] = {}  # by hash
-        self._new: list[ProviderRow | TokenRow | MetaRow] = []
+        self._new: list[ProviderRow | TokenRow] = []
         self.handlers |= {
             AddProvider: self._on_add_provider,
             ListProviders: self._on_list_providers,
@@ -92,9 +92,9 @@ class Office(Actor):
         self.plane = next((row.value for row in loaded.meta if row.name == "plane"), "")
         if not self.plane:
             self.plane = text_of(self.engine.new_id())
-            self._store(MetaRow("plane", self.plane))
+            self.engine.batch.put(MetaRow("plane", self.plane))
 
-    def _store(self, row: ProviderRow | TokenRow | MetaRow) -> None:
+    def _store(self, row: ProviderRow | TokenRow) -> None:
         self._new.append(row)
         self.engine.touch(self)
 

@@ -19,7 +19,7 @@ _OF_CHILDREN = (Submit, SubmitMany, Post, CloseTopic)
 
 def allows(role: str, message: Any) -> bool:
     """Whether a peer of that role may send this."""
-    kind = type(message)
+    kind = message.__class__
     if not issubclass(kind, Request):
         return role in ("work", "admin", "plane")
     if _LEVELS[role] >= _LEVELS[kind.role]:
@@ -35,7 +35,9 @@ def denial(role: str, message: Any) -> str:
     """Why it may not, and what would."""
     name = type(message).__name__
     if role == "work" and type(message) in _OF_CHILDREN:
-        return "a token with the role work submits only inside the bodies it runs: use one with the role submit"
+        return (
+            "a token with the role work submits only inside the bodies it runs: use one with the role submit"
+        )
     wanted = getattr(message, "role", "work")
     if wanted == "plane":
         return f"{name} is for the owner of the whole plane: use the head's own token"

@@ -3,7 +3,7 @@ ran. What the names of ended workers need is one read of the store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from math import exp
 from typing import TYPE_CHECKING, Any
@@ -47,14 +47,14 @@ def explain_live(message: Why, peer: Any, queue: Queue, entry: Entry) -> None:
     else:
         sentences = _ended(entry.id, entry.state, entry.reason, entry.error)
     past = entry.attempts[:-1] if entry.state is State.RUNNING else entry.attempts
-    _answer(message, peer, queue, queue.space, sentences, past)
+    _answer(message, peer, queue, queue.space, sentences, past, queue.engine.emit)
 
 
 def explain_ended(message: Why, peer: Any, archive: Actor, space: Space, row: InvocationRow) -> None:
-    """Answer about one that has ended."""
+    """Answer about one that has ended: what is stored, so it waits for no commit."""
     record = row.record
     sentences = _ended(row.id, row.state, record.reason, record.error)
-    _answer(message, peer, archive, space, sentences, record.attempts)
+    _answer(message, peer, archive, space, sentences, record.attempts, archive.engine.send)
 
 
 def _answer(
@@ -64,18 +64,19 @@ def _answer(
     space: Space,
     sentences: list[str],
     past: tuple[Attempt, ...],
+    send: Callable[[Any, Any], None],
 ) -> None:
     """Add where it ran, with the names of workers that may have ended."""
     names = {id: member.hello.name for id, member in space.members.items()}
     missing = tuple(dict.fromkeys(attempt.worker for attempt in past if attempt.worker not in names))
     if not missing:
-        actor.engine.emit(peer, Answer(message.req, sentences + _history(past, names)))
+        send(peer, Answer(message.req, sentences + _history(past, names)))
         return
 
     def named(rows: list[WorkerRow] | BaseException) -> None:
         if not isinstance(rows, BaseException):
             names.update((row.id, str(row.info["name"])) for row in rows)
-        actor.engine.send(peer, Answer(message.req, sentences + _history(past, names)))
+        send(peer, Answer(message.req, sentences + _history(past, names)))
 
     actor.engine.read(actor, GetWorkers(space.name, missing), named)
 
@@ -194,9 +195,7 @@ def _running(queue: Queue, entry: Entry) -> list[str]:
     if timeout is not None:
         sentences.append(f"its timeout is {timeout:g} s from when its body begins")
     if entry.killing:
-        sentences.append(
-            "it is being killed: its worker is to stop the body, and has not said that it ended"
-        )
+        sentences.append("it is being killed: its worker is to stop the body, and has not said that it ended")
     elif entry.killers:
         sentences.append("a kill waits for its worker to say whether the body has begun")
     if member is not None and member.state == "away":

@@ -155,12 +155,12 @@ class AsyncDispatch(Face):
             self._connection = await connect_async(found, self)
         except BaseException:
             stack, self._stack = self._stack, None
-            with anyio.CancelScope(shield=True) as scope:
-                scope.deadline = anyio.current_time() + _CLOSING
-                if stack is None:
-                    await _end(found)
-                else:
-                    async with stack:
+            async with stack or AsyncExitStack():  # scopes are left in the order they were entered
+                with anyio.CancelScope(shield=True) as scope:
+                    scope.deadline = anyio.current_time() + _CLOSING
+                    if stack is None:
+                        await _end(found)
+                    else:
                         await found.aclose(patience=0.0)
             raise
         return found

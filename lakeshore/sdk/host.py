@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -275,22 +276,26 @@ class Host:
         backend = current_backend()
         parker = backend.parker()
 
+        def answered(value: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the asking loop has ended
+                backend.post(lambda: parker.set((value, error)))
+
         async def run() -> None:
-            answer: Any
             try:
-                answer = (await call(), None)
-            except BaseException as error:
-                answer = (None, error)
-                if not isinstance(error, Exception):
-                    raise
-            finally:
-                try:
-                    backend.post(lambda: parker.set(answer))
-                except RuntimeError:  # the asking loop has ended
-                    pass
+                value = await call()
+            except Exception as error:
+                answered(None, error)
+            except BaseException:
+                answered(None, closed_error())
+                raise
+            else:
+                answered(value, None)
+
+        def start() -> None:
+            self.tasks.start_soon(run)
 
         try:
-            self.backend.post(lambda: self.tasks.start_soon(run))
+            self.backend.post(start)
         except RuntimeError:
             raise closed_error() from None
         value, error = await parker.wait()

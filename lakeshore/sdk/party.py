@@ -24,8 +24,11 @@ class ClientParty:
         self._client, self._learn = client, learn
         self.poke: Callable[[], None] = lambda: None
         self.receive = client.receive
-        self.closed: Callable[[Refusal], None] = client.closed
         client.wanted = lambda: self.poke()
+
+    def closed(self, why: Refusal) -> None:
+        """There is no way any more."""
+        self._client.closed(why)
 
     @property
     def wants(self) -> bool:

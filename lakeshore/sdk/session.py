@@ -359,4 +359,3 @@ def _error_of(why: Sorry) -> Exception:
     if why.retry_after is not None:
         return Busy(why.message, retry_after=why.retry_after)
     return rebuild(why.kind, why.message, why.details)
-

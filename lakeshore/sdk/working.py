@@ -62,7 +62,7 @@ class Working:
         self._host: Host
         self._backend: Backend
         self._finished: Parker[None]
-        self._registered: Parker[BaseException | None]
+        self._registered: Parker[BaseException | None] | None = None
         self._worker: Worker | None = None
         self._runner: InlineRunner | None = None
         self._session: Session | None = None
@@ -71,7 +71,7 @@ class Working:
         self._timer: Timed | None = None
         self._error: BaseException | None = None
         self._signals = 0
-        self._to_drain = self._lost = self._over = False
+        self._to_drain = self._lost = self._over = self._unbegun = False
         self._unwatch: Callable[[], object] = int  # takes back the wait for `stop`
 
     async def run(
@@ -82,10 +82,12 @@ class Working:
         await _call(hooks.on_host_setup)
         try:
             await self._run(signals, task_status)
-        except BaseException:
+        except BaseException as error:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + CLEANUP
                 await _call(hooks.on_shutdown)
+            if isinstance(error, _Unbegun):
+                raise KeyboardInterrupt("the worker was stopped before it had begun") from None
             raise
         await _call(hooks.on_shutdown)
         ran = self._worker.ran if self._worker is not None else 0
@@ -201,6 +203,8 @@ class Working:
 
         if not await host.on_loop(attach):
             raise closed_error()
+        if self._unbegun:
+            raise _Unbegun
         session = self._session = Session(
             backend,
             self,
@@ -209,9 +213,11 @@ class Working:
             patience=face.connect_timeout,
             ca=face.ca,
         )
-        session.when_ready(self._registered.set)
+        registered = self._registered
+        assert registered is not None
+        session.when_ready(registered.set)
         helpers.start_soon(session.run)
-        error = await self._registered.wait()
+        error = await registered.wait()
         if error is not None:
             raise error
 
@@ -296,8 +302,9 @@ class Working:
     def stop(self, *, at_once: bool = False) -> None:
         """Drain, as at a first signal, or end, as at a second one. On its loop."""
         if self._link is None:  # it has not even begun
-            self._to_drain = True
-            self._registered.set(KeyboardInterrupt("the worker was stopped before it had begun"))
+            self._to_drain = self._unbegun = True
+            if self._registered is not None:
+                self._registered.set(_Unbegun())
         elif at_once:
             self._finish()
         else:
@@ -368,6 +375,10 @@ class Working:
     async def _await_stop(self, stop: Event) -> None:
         await stop.wait()
         self._drain()
+
+
+class _Unbegun(Exception):
+    """It was stopped before it had a link."""
 
 
 class _Nowhere:

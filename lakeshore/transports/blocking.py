@@ -46,7 +46,7 @@ class BlockingLink:
             self._sock.sendall(frame)
 
     def fileno(self) -> int:
-        """The socket's, to wait for; whoever does takes what has come with `receive(0)` until that is None."""
+        """The socket's, to wait for; who does takes what came with `receive(0)` until that is None."""
         return self._sock.fileno()
 
     def receive(self, timeout: float | None) -> Any:

@@ -97,6 +97,7 @@ class Child:
             self._opening.cancel()
         else:
             self._working.stop()
+            log.info("nothing more is taken; what runs has %g s to end", self._charge.options.grace)
 
     def _end(self) -> None:
         if self._working is None:
@@ -186,5 +187,3 @@ def main() -> None:
     with suppress(OSError):
         control.send(word)
     sys.exit({DRAINED: 0, FAILED: 1, REMOVED: 3}[word])
-
-

@@ -15,13 +15,16 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from lakeshore.core.ids import IdMaker
 from lakeshore.sdk.logs import to_stderr
 
 from .minded import DRAIN, DRAINED, END, FAILED, REMOVED, Child
 from .options import DaemonOptions, take_over
-from .reporter import Reporter
+
+if TYPE_CHECKING:
+    from .reporter import Reporter
 
 log = logging.getLogger("lakeshore")
 
@@ -40,7 +43,7 @@ class Parent:
     def __init__(self, options: DaemonOptions) -> None:
         self._options = options
         self._new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom, threading.Lock)
-        self._reporter = Reporter(options, self._on_dismissed)
+        self._reporter: Reporter
         self._awake, self._waker = os.pipe()
         os.set_blocking(self._awake, False)
         os.set_blocking(self._waker, False)
@@ -55,7 +58,11 @@ class Parent:
     def run(self) -> int:
         """Until the end; the exit status."""
         self._take_signals()
-        self._begin()
+        child = self._new_child()  # which takes longer to load than what is left of us
+        from .reporter import Reporter
+
+        self._reporter = Reporter(self._options, self._on_dismissed)
+        self._mind(child)
         self._reporter.start()
         try:
             while (status := self._turn()) is None:
@@ -71,7 +78,7 @@ class Parent:
             if self._stops or self._removed:
                 return STATUSES[REMOVED if self._removed else DRAINED]
             if now >= self._begin_at:
-                self._begin()
+                self._mind(self._new_child())
             return None
         if self._removed and self._kill_at == _NEVER:
             self._kill_at = now + _REMOVED
@@ -107,15 +114,19 @@ class Parent:
 
     # the child
 
-    def _begin(self) -> None:
+    def _new_child(self) -> Child | None:
         self._began = time.monotonic()
         try:
-            self._child = Child(self._new_id(), self._options)
+            return Child(self._new_id(), self._options)
         except OSError as error:  # no more processes, say
             self._begin_at = self._began + _LONGEST
             log.error("no worker process can be started (%s); trying again in %g s", error, _LONGEST)
-            return
-        self._reporter.mind(self._child.worker, self._child.pid)
+            return None
+
+    def _mind(self, child: Child | None) -> None:
+        self._child = child
+        if child is not None:
+            self._reporter.mind(child.worker, child.pid)
 
     def _ended(self, child: Child, status: int) -> int | None:
         word, how = child.last_word(), child.how(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakeshore.core import messages as m
 from lakeshore.core.ids import text_of
 from lakeshore.core.rows import InvocationRow
+from lakeshore.core.values import unpack
 
 from .asked import Asked
 from .commits import Model
@@ -27,6 +28,12 @@ class Answers:
         self.waiting: list[Asked] = []
         self.trouble = False  # the store has failed since the last time all was well
         self._count = 0
+
+    def give_up(self, asked: Asked) -> None:
+        """Nobody waits for this any more."""
+        if asked in self.waiting:
+            self.waiting.remove(asked)
+        asked.state = "gone"
 
     def done(self, asked: Asked, kind: str) -> None:
         if asked in self.waiting:
@@ -93,6 +100,8 @@ class Answers:
         self._waits(asked)
 
     def _waits(self, asked: Asked) -> None:
+        if asked in self.waiting and asked.state == "blocked":
+            return  # it asks again, in its old place
         self._count += 1
         asked.number = self._count
         asked.turned = self.model.now()
@@ -102,6 +111,11 @@ class Answers:
 
     def turn(self, asked: Asked, message: m.Turn) -> None:
         if asked.state == "gone":
+            return
+        if asked.unsure:
+            if asked in self.waiting:
+                self.waiting.remove(asked)
+            asked.state, asked.turned = "turn", self.model.now()
             return
         if asked.state != "blocked":
             raise Broken("a turn is given once", f"{asked.message!r}")
@@ -116,7 +130,7 @@ class Answers:
 
         for other in self.waiting:
             before = _call(other).queue == name and rank(other) < rank(asked)
-            if before and other.state == "blocked" and not joins:
+            if before and other.state == "blocked" and not (joins or other.unsure or other.client.away):
                 raise Broken("who waits for room is let in by turns", f"{name}")
         self.waiting.remove(asked)
         asked.state, asked.turned = "turn", self.model.now()
@@ -139,7 +153,7 @@ class Answers:
             raise Broken("a submit is refused for a reason", f"{message}")
         if kind == "StoreFailed" and not self.trouble:
             raise Broken("a submit is refused for a reason", f"{message}")
-        if kind == "Conflict" and call.again:
+        if kind == "Conflict" and (call.again or asked.again):
             raise Broken("what is sent again is answered with what is stored", text_of(call.id))
         if kind == "KeyConflict" and not call.strict:
             raise Broken("a submit is refused for a reason", f"{message}")
@@ -150,7 +164,7 @@ class Answers:
         if (
             call.id in model.disk.rows
             and kind != "Conflict"
-            and not call.again
+            and not (call.again or asked.again)
             and call.id not in self.acknowledged
         ):
             raise Broken("what was refused is not there", text_of(call.id))
@@ -227,6 +241,8 @@ class Answers:
             return  # it was removed or trimmed since
         if message.value >= disk.frames[id].next:
             raise Broken("an acknowledgement waits for its commit", f"post {message.value}")
+        if disk.value(id, message.value) != unpack(asked.message.data):
+            raise Broken("a post is answered with its own number", f"post {message.value}")
 
     def _queue(self, asked: Asked, message: m.Answer) -> None:
         disk, name = self.model.disk, asked.message.name

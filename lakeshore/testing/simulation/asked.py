@@ -18,11 +18,15 @@ class Asked:
         cursor: of a stream, the next frame that it is to be sent.
         credit: how many frames it may be sent.
         seen: frames that have arrived at the client.
+        heard: how often the head has heard it, from a client in another process.
+        again: it was sent again.
+        unsure: it may have been told to wait for room where nobody listened.
+        answered: the program has its answer.
     """
 
     __slots__ = (
-        "client", "credit", "cursor", "expected", "got", "holder", "id", "kind", "message", "number",
-        "seen", "sent", "since", "state", "there", "turned",
+        "again", "answered", "client", "credit", "cursor", "expected", "got", "heard", "holder", "id",
+        "kind", "message", "number", "seen", "sent", "since", "state", "there", "turned", "unsure",
     )  # fmt: skip
 
     def __init__(self, client: SimClient, kind: str, message: Any, id: bytes, sent: float) -> None:
@@ -37,12 +41,19 @@ class Asked:
         self.got = 0  # items of a submit_many that are answered, frames of a stream that were consumed
         self.number = 0  # when it began to wait for room; of a topic, how often that had been removed
         self.turned = 0.0
+        self.heard = 0
+        self.again = self.unsure = self.answered = False
 
 
 class SimClient:
     """A program: the client it talks through, and what it has open."""
 
+    far = away = False  # away: it is in another process, and has no link just now
+
     def __init__(self, number: int, hand: HandClient) -> None:
         self.number, self.hand = number, hand
         self.asked: dict[int, Asked] = {}
         self.gone = False  # it is no more, and the head has not noticed
+
+    def replied(self, asked: Asked, answer: Any) -> None:
+        """The program has an answer."""

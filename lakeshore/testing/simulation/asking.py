@@ -38,13 +38,22 @@ class Asking:
                 else (row.state, row.record.attempt)
             )
         client.asked[message.req] = asked
+        self._send(client, asked)
+        return asked
+
+    def _send(self, client: SimClient, asked: Asked) -> None:
+        message = asked.message
         answers: list[Any] = []
         client.hand.answers[message.req] = answers
-        if kind in ("follow", "topic"):
-            client.hand.client.open(message, answers.append)
+
+        def reply(answer: Any) -> None:
+            answers.append(answer)
+            client.replied(asked, answer)
+
+        if asked.kind in ("follow", "topic"):
+            client.hand.client.open(message, reply)
         else:
-            client.hand.client.ask(message, answers.append)
-        return asked
+            client.hand.client.ask(message, reply)
 
     def _call(self, step: dict[str, Any]) -> tuple[Call, bytes, FunctionRow | None]:
         name = step.get("fn", "f")
@@ -94,9 +103,7 @@ class Asking:
         asked = Asked(program, "submit", message, message.id, self.world.model.now())
         asked.holder, asked.expected = holder, expected
         program.asked[message.req] = asked
-        answers: list[Any] = []
-        program.hand.answers[message.req] = answers
-        program.hand.client.ask(message, answers.append)
+        self._send(program, asked)
 
     def _expected(self, message: m.Submit, holder: bytes | None) -> tuple[str, ...] | None:
         """How a plane at rest must answer a submit."""

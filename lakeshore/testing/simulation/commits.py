@@ -43,6 +43,8 @@ class Model(Lives):
         for pruned in committed.pruned:
             for id in pruned.ids:
                 self._check_pruned(stored.get(id) or self.disk.rows.get(id), id)
+        for row in claims:
+            self.claimed.setdefault((row.id, row.record.attempt), self.now())
         running = {id: len(rows) for id, rows in self.disk.running.items()}
         fresh = [row for row in rows if row.id not in self.disk.rows]
         removed = set(self.disk.removed)
@@ -156,6 +158,7 @@ class Model(Lives):
             topic = self.disk.topics.get(chunk.owner)
             if topic is not None and topic.closed:
                 raise Broken("nothing follows an end", what)
+            self._check_posts(chunk)
             return
         if row is not None and row.state in TERMINAL:
             raise Broken("nothing follows an end", what)
@@ -165,6 +168,14 @@ class Model(Lives):
             raise Broken(
                 "frames are what the body gave, each once", f"{what}: {unpack_frames(chunk.data)[1]}"
             )
+
+    def _check_posts(self, chunk: ChunkRow) -> None:
+        """Whatever is posted in a simulation is posted once."""
+        posts = self.posted[chunk.owner]
+        for value in unpack_frames(chunk.data)[1]:
+            if value in posts:
+                raise Broken("a post is stored once", f"{value} of {text_of(chunk.owner)}")
+            posts.add(value)
 
     def _check_all_frames(self, row: InvocationRow, batch: Batch) -> None:
         attempt = row.record.attempt

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from lakeshore.core.rows import Batch, ChunkRow, Committed, InvocationRow, QueueRow, TopicRow
+from lakeshore.core.values import unpack_frames
 
 from .facts import TERMINAL
 
@@ -72,6 +74,13 @@ class Disk:
             self._put_topic(topic)
         for pruned in committed.pruned:
             self._prune(pruned.ids)
+
+    def value(self, owner: bytes, seq: int) -> Any:
+        """What a frame holds."""
+        for chunk in self.frames[owner].chunks.values():
+            if chunk.seq <= seq < chunk.seq + chunk.count:
+                return unpack_frames(chunk.data)[1][seq - chunk.seq]
+        return None
 
     def _put(self, row: InvocationRow) -> None:
         old = self.rows.get(row.id)

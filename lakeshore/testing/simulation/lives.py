@@ -76,11 +76,12 @@ class Lives(Truth):
                 retries += attempt.outcome == "failed" and new.state == "queued"
             elif attempt.outcome == "lost":
                 losses += 1
-                if not hand.lost:
+                if not self.gone_since(hand, (new.id, attempt.number)):
                     raise Broken("a loss needs a lost worker", what)
             elif attempt.outcome == "returned":
-                gave = (new.id, attempt.number) in self.gave_back
-                if not (hand.lost or hand.left or gave):
+                key = (new.id, attempt.number)
+                gave = key in self.gave_back or (hand.leased and key not in self.ran)
+                if not (gave or hand.left or self.gone_since(hand, key)):
                     raise Broken("an attempt returns only where its worker let go", what)
             elif attempt.outcome == "timeout":
                 self._check_timeout(new, attempt.number)
@@ -139,6 +140,7 @@ class Lives(Truth):
         elif new.state == "killed":
             queue = self.queue_name(new)
             asked = new.id in self.kills or None in self.cancelled or queue in self.cancelled
+            asked = asked or (last is not None and self.hands[last.worker].removed)
             if not asked and queue:
                 raise Broken("nothing is killed that nobody killed", name)
         elif last is None or last.outcome != "timeout":

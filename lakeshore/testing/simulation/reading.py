@@ -50,7 +50,7 @@ class Reading(Asking):
         """Post to a topic."""
         program, world = self.world.client(client), self.world
         for _ in range(count):
-            value = pack(world.chance.randbytes(2).hex())
+            value = pack(world.chance.randbytes(8).hex())
             message = m.Post(program.hand.client.number(), TOPICS[topic], world.plane.clock.wall, value)
             self.ask(program, "post", message).number = world.model.removals[TOPICS[topic]]
 

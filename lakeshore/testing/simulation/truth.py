@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeshore.core import messages as m
+from lakeshore.core.ids import text_of
+from lakeshore.core.leases import AWAY, TICK
 from lakeshore.core.rows import InvocationRow
+from lakeshore.core.values import unpack_frames
 
 from .disk import Disk
 from .facts import NEVER, SLACK
+
+LEASE = 30.0  # seconds
 
 
 class Hand:
@@ -29,6 +34,12 @@ class Hand:
         self.draining = self.lost = self.left = False
         self.ended = 0
         self.first = b""  # what it was granted first
+        self.leased, self.near = hello.leased, hello.near
+        self.removed = False  # an operator wants it gone
+        self.wire: Any = None  # of a leased one, the link it registered by last
+        self.heard_at = 0.0  # of a leased one, when the head last heard of it
+        self.parted_at: float | None = None  # and when it saw the end of its link, unless heard of since
+        self.lapsed_at = -NEVER  # when its lease had run out at last
         self.holds: set[tuple[bytes, int]] = set()  # granted, and neither ended nor given back
         self.functions: set[bytes] = set()
 
@@ -66,6 +77,8 @@ class Truth:
         self.depth_before: defaultdict[bytes, int] = defaultdict(int)
         self.shifted: set[str] = set()  # queues told to change their state since the plane was last at rest
         self.ever_shifted = False
+        self.claimed: dict[tuple[bytes, int], float] = {}  # when an attempt was stored first
+        self.posted: defaultdict[bytes, set[Any]] = defaultdict(set)  # values of topics
         self.removals: defaultdict[str, int] = defaultdict(int)  # of topics, by name
 
     # clocks
@@ -94,6 +107,53 @@ class Truth:
             for id, attempt in [key for key in fact if key[1] > self.attempt_of(key[0])]:
                 del fact[id, attempt]
         self.depth_before.clear()
+        self.posted.clear()
+        for id in disk.topics:
+            for chunk in disk.frames[id].chunks.values():
+                self.posted[id].update(unpack_frames(chunk.data)[1])
+
+    # leases
+
+    def lapse(self, hand: Hand) -> None:
+        """See whether the head may have given a worker up by now."""
+        now = self.now()
+        silent = now - hand.heard_at >= LEASE - SLACK and not hand.near
+        parted = hand.parted_at is not None and now - hand.parted_at >= AWAY - SLACK
+        if silent or parted:
+            hand.lapsed_at = now
+
+    def gone_since(self, hand: Hand, attempt: tuple[bytes, int]) -> bool:
+        """Whether a worker may have been given up since it was granted an attempt."""
+        if hand.leased and not hand.lost:
+            self.lapse(hand)
+            return hand.lapsed_at >= self.claimed.get(attempt, 0.0)
+        return hand.lost
+
+    def beaten(self, hand: Hand) -> None:
+        """The head hears that a worker's process lives."""
+        self.lapse(hand)
+        hand.heard_at, hand.parted_at = self.now(), None
+
+    def parted(self, hand: Hand) -> None:
+        """The head sees the end of a worker's link."""
+        self.lapse(hand)
+        hand.parted_at = self.now()
+
+    def deaf(self, seconds: float) -> None:
+        """The head could not listen for so long. It may count one tick of that."""
+        for hand in self.hands.values():
+            hand.heard_at += max(0.0, seconds - TICK)
+            if hand.parted_at is not None:
+                hand.parted_at += max(0.0, seconds - TICK)
+
+    def adopted(self) -> None:
+        """Another process of the head takes over: each leased worker has one whole lease to come back."""
+        for hand in self.hands.values():
+            self.lapse(hand)
+            if hand.near or not hand.leased:
+                hand.lapsed_at, hand.near = self.now(), False
+                hand.lost = hand.lost or not hand.leased
+            hand.heard_at, hand.parted_at, hand.wire = self.now(), None, None
 
     # what the head heard
 
@@ -121,6 +181,12 @@ class Truth:
                 self.removals[message.name] += 1
             case m.PruneJobs():
                 self.prune_by_hand.append(message.older_than)
+            case m.RemoveWorker():
+                for hand_ in self.hands.values():
+                    hand_.removed |= text_of(hand_.hello.worker) == message.name
+            case m.Hello() if hand is not None:
+                held = {(each.id, each.attempt) for each in message.held}
+                hand.holds = held & hand.holds
             case m.Ended() | m.GaveBack() | m.Began() | m.Drain() | m.Bye() if hand is not None:
                 self._reported(message, hand)
             case _:

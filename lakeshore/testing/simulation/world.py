@@ -8,17 +8,23 @@ from typing import Any
 
 from lakeshore.core import messages as m
 from lakeshore.core.bodies import Job
+from lakeshore.core.credit import Limits
+from lakeshore.core.errors import StoreLocked
 from lakeshore.core.rows import Batch, Committed
 from lakeshore.store.memory import MemoryStore
 from lakeshore.testing.faults import FaultyLink, FaultyStore
-from lakeshore.testing.hand import HandClient, HandPlane, HandWorker
+from lakeshore.testing.hand import HandClient, HandPlane
 
 from .asked import Asked, SimClient
 from .commits import Model
 from .disk import Disk
 from .facts import Broken, Chance
+from .far import FarClient, FarWorker
+from .gate import Gate, Way
 from .leaving import Leaving
+from .local import SimWorker
 from .truth import Hand
+from .wires import Wire
 
 CLOSED = m.Refusal(0, "PlaneClosed", "the link is gone")
 
@@ -31,12 +37,20 @@ class SimStore(FaultyStore):
         self.now = now
         self.handed: deque[tuple[int, float]] = deque(maxlen=4)
         self.log: list[tuple[Batch, Committed]] = []
+        self.owner: Any = None  # the engine that opened it last
 
     def commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
         """Note when a batch was handed over first."""
         if not self.handed or self.handed[-1][0] != id(batch):
             self.handed.append((id(batch), self.now()))
         super().commit(batch, done)
+
+    def _commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
+        engine = getattr(done, "__self__", None)
+        if self.owner is not None and engine is not self.owner:
+            done(StoreLocked("another process took this store over"))
+        else:
+            super()._commit(batch, done)
 
     def lose(self, commits: int) -> None:
         """Power goes: the newest commits were never there."""
@@ -46,15 +60,29 @@ class SimStore(FaultyStore):
             self.inner.commit(batch, lambda result: None)
 
 
-class SimWorker(HandWorker):
-    """A worker whose bodies the model watches."""
+class Former:
+    """A head that was superseded, and has not seen it."""
 
-    sim: World
+    def __init__(self, world: World, engine: Any, door: Any, reception: Any) -> None:
+        self.world, self.engine, self.door, self.reception = world, engine, door, reception
 
-    def start(self, job: Job) -> None:
-        """A body begins."""
-        self.sim.begins(self, job)
-        super().start(job)
+    def pump(self) -> bool:
+        """Let it go on; whether anything moved."""
+        moved = bool(self.engine.pump()) or self.engine.due <= self.engine.monotonic()
+        if self.engine.ended:
+            self.world.former.remove(self)
+            self.door.close(m.Sorry("Busy", "another process has the plane now", retry_after=0.0))
+            return True
+        return moved
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        for part in (*self.engine_parts(), self):
+            vars(part).clear()
+
+    def engine_parts(self) -> list[Any]:
+        """What hangs together."""
+        return [self.door.head, self.engine, self.door]
 
 
 class World:
@@ -62,10 +90,14 @@ class World:
 
     Args:
         seed: what the plane's chance comes from.
+        far: which of the programs are in other processes, by their place among them.
+        limits: what each of those may have unanswered.
         options: of the plane: `retention`, `journal_bytes`.
     """
 
-    def __init__(self, seed: int, **options: Any) -> None:
+    def __init__(
+        self, seed: int, *, far: tuple[int, ...] = (), limits: Limits | None = None, **options: Any
+    ) -> None:
         self.seed, self.chance = seed, Chance()
         self.chance.belongs_to(seed, 0)
         self.store = SimStore(lambda: 0.0)
@@ -77,9 +109,14 @@ class World:
         self.store.stored = self._stored
         self.stalled = False
         self.clients: list[SimClient] = []
-        self.ghosts: list[tuple[SimClient, FaultyLink]] = []
+        self.ghosts: list[tuple[Any, FaultyLink | Wire]] = []
         self.workers: list[SimWorker] = []
-        self.links: list[FaultyLink] = []  # every end that may be slow
+        self.links: list[FaultyLink | Wire] = []  # every end that may be slow
+        self.far = far
+        self.former: list[Former] = []  # heads that were superseded and have not seen it
+        self.gate = Gate(self, limits)
+        self.gate.open()
+        self.store.owner = self.plane.engine
         self.reports: deque[Any] = deque(maxlen=30)
         self.unanswered: deque[m.Submit] = deque(maxlen=10)  # submits of clients that are gone
         self.streams: list[Asked] = []
@@ -100,6 +137,9 @@ class World:
     def client(self, number: int) -> SimClient:
         """One of the programs, connected when it is first used."""
         while len(self.clients) <= number:
+            if len(self.clients) in self.far:
+                self.clients.append(FarClient(self, len(self.clients)))
+                continue
             far, near = self.plane.connect()
             hand = HandClient(self.plane, far, near)
             self.plane.clients.append(hand)
@@ -128,8 +168,7 @@ class World:
         self.links += [far, near]
 
     def hire(self, **hello: Any) -> SimWorker:
-        """A worker, connected."""
-        far, near = self.plane.connect()
+        """A worker, connected; one that is `leased` is in another process, unless it is `near`."""
         id = self.plane.new_id()
         fields: dict[str, Any] = {
             "worker": id,
@@ -143,21 +182,48 @@ class World:
         fields["follow_all"] = not fields["queues"] if "follow_all" not in fields else fields["follow_all"]
         hand = Hand(m.Hello(**fields), unknown)
         self.model.hands[id] = hand
+        hand.heard_at = self.model.now()
+        fields["unknown"] = unknown
+        worker = self._far(hand, fields) if hand.leased else self._local(hand, fields)
+        self.workers.append(worker)
+        return worker
+
+    def _far(self, hand: Hand, fields: dict[str, Any]) -> FarWorker:
+        worker = FarWorker(self, hand, fields)
+        if hand.near:
+            far, near = self.plane.connect()
+            self._watch(hand, near)
+            worker.moves_in(far, near)
+        return worker
+
+    def _local(self, hand: Hand, fields: dict[str, Any]) -> SimWorker:
+        far, near = self.plane.connect()
+        self._watch(hand, near)
+        worker = SimWorker(self.plane, far, near, fields)
+        worker.sim, worker.model_hand = self, hand
+        self.links += [far, near]
+        return worker
+
+    def _watch(self, hand: Hand, near: FaultyLink) -> None:
         near.watch = lambda message: self.leaving.to_worker(hand, message)
         hear = near.receive
 
         def heard(message: Any) -> None:
-            self.model.heard(message, hand)
-            if isinstance(message, m.Ended | m.Frames | m.GaveBack):
-                self.reports.append(message)
+            self.worker_heard(hand, message)
             hear(message)
 
         near.receive = heard
-        worker = SimWorker(self.plane, far, near, {**fields, "unknown": unknown})
-        worker.sim = self
-        self.workers.append(worker)
-        self.links += [far, near]
-        return worker
+
+    def worker_heard(self, hand: Hand, message: Any) -> None:
+        """Something of a worker reaches the head."""
+        if isinstance(message, m.Hello):
+            self.model.beaten(hand)
+        elif hand.leased:
+            self.model.lapse(hand)
+            hand.heard_at = self.model.now()
+        self.model.heard(message, hand)
+        if isinstance(message, m.Ended | m.Frames | m.GaveBack):
+            self.reports.append(message)
 
     def holds(self, worker: SimWorker) -> set[tuple[bytes, int]]:
         """What a worker was granted and has not let go of."""
@@ -174,30 +240,37 @@ class World:
             failed = ended is not None and ended[1].move == "fail"
             if other is None or failed or (job.id, attempt) in model.gave_back:
                 continue
-            if not (model.hands[other].lost or model.hands[other].left):
+            hand = model.hands[other]
+            if not (hand.left or model.gone_since(hand, (job.id, attempt))):
                 raise Broken("a body runs again only for a reason", f"attempt {attempt} and {job.attempt}")
         model.ran[job.id, job.attempt] = id
         model.began[job.id, job.attempt] = model.now()
 
-    def ended(self, worker: SimWorker, *, lost: bool) -> None:
-        """A worker is no more, and the head hears of it."""
+    def ended(self, worker: SimWorker, *, lost: bool, told: bool = False, noticed: bool = True) -> None:
+        """A worker is no more, and the head hears of it; of one in another process perhaps later."""
         hand = self.model.hands[worker.worker.hello.worker]
         if lost:
             hand.lost = True
         self.workers.remove(worker)
+        if isinstance(worker, FarWorker):
+            worker.vanish(told=told, noticed=noticed)
+            return
         self._forget(worker.link, worker.head_link)
         if lost:
             worker.link.cut()
         else:
             worker.link.close()
 
-    def _forget(self, *links: FaultyLink) -> None:
+    def _forget(self, *links: FaultyLink | Wire) -> None:
         self.links = [link for link in self.links if link not in links]
 
     def cut(self, client: SimClient, *, noticed: bool) -> None:
         """A program ends, or its link breaks; `noticed`: the head sees it at once."""
-        self._abandon(client)
+        self.abandon(client)
         client.gone = True
+        if isinstance(client, FarClient):
+            self._cut_far(client, noticed=noticed)
+            return
         hand = client.hand
         if hand in self.plane.clients:
             self.plane.clients.remove(hand)
@@ -211,7 +284,33 @@ class World:
             hand.link.hold = True
             self.ghosts.append((client, hand.link))
 
-    def _abandon(self, client: SimClient) -> None:
+    def _cut_far(self, client: FarClient, *, noticed: bool) -> None:
+        self.clients.remove(client)
+        client.way.leave()
+        wire = client.way.sever(1000, 0)
+        client.core.closed(CLOSED)
+        if wire is not None:
+            self._unseen(client, wire, noticed=noticed)
+
+    def _unseen(self, party: Any, wire: Wire, *, noticed: bool) -> None:
+        """The far end of a wire is gone; what was sent is on its way, unless that was `noticed`."""
+        if noticed:
+            wire.deliver()
+            wire.cut()
+        else:
+            self.ghosts.append((party, wire))
+
+    def sever(self, way: Way, up: int, down: int, *, noticed: bool) -> None:
+        """The link of a party in another process breaks."""
+        wire = way.sever(up, down)
+        if wire is not None:
+            self._unseen(way.party, wire, noticed=noticed)
+
+    def let_go(self, link: FaultyLink | Wire) -> None:
+        """A link is over at one end."""
+        self._forget(link)
+
+    def abandon(self, client: SimClient) -> None:
         for asked in client.asked.values():
             if asked.state in ("open", "blocked", "turn"):
                 if asked.kind == "submit":
@@ -224,11 +323,26 @@ class World:
 
     def crash(self) -> None:
         """The head's process is killed and comes back; everything beside the store is gone."""
+        self._bereft()
+        for worker in [worker for worker in self.workers if worker.model_hand.near]:
+            worker.model_hand.lost = True  # it was in the head's own process
+            self.workers.remove(worker)
+        self.gate.crash()
+        self.ghosts.clear()
+        self.links.clear()
+        self.plane.crash()
+        self._opened()
+        self.settle()
+
+    def _bereft(self) -> None:
+        """The head's process ends, and with it what was in it."""
         model = self.model
         for client in self.clients:
-            self._abandon(client)
-        for hand in model.hands.values():
-            hand.lost = True
+            if not client.far:
+                self.abandon(client)
+        self.clients = [client for client in self.clients if client.far]
+        for asked in self.leaving.waiting:
+            asked.state, asked.unsure = "open", True
         model.reopened = True
         self.leaving.waiting.clear()
         self.leaving.trouble = False
@@ -237,11 +351,28 @@ class World:
         self.store.refuse = None
         self.store.handed.clear()
         self.stalled = False
-        self.clients.clear()
-        self.ghosts.clear()
-        self.workers.clear()
-        self.links.clear()
-        self.plane.crash()
+        self.workers = [worker for worker in self.workers if worker.far]
+
+    def _opened(self) -> None:
+        """Another process has the store now."""
+        self.model.adopted()
+        self.store.owner = self.plane.engine
+        self.gate.open()
+
+    def takeover(self) -> None:
+        """Another process opens the store while the head still runs: it is superseded, and sees that at
+        its next commit. What was in its process lives on, outside."""
+        plane, gate = self.plane, self.gate
+        self.former.append(Former(self, plane.engine, gate.door, gate.reception))
+        self._bereft()
+        plane.clients.clear()
+        plane.links.clear()
+        near = [worker for worker in self.workers if worker.model_hand.near]
+        plane._open()  # pyright: ignore[reportPrivateUsage]
+        self._opened()
+        for worker in near:
+            assert isinstance(worker, FarWorker)
+            worker.moved_out()
         self.settle()
 
     def power_cut(self, commits: int) -> None:
@@ -260,15 +391,26 @@ class World:
     def settle(self) -> None:
         """Let happen what needs no time, unless the plane is stalled."""
         if not self.stalled:
-            self.plane.settle()
+            self._settle()
             while self._let_go():
-                self.plane.settle()
+                self._settle()
+
+    def _settle(self) -> None:
+        self.plane.settle()
+        while any(former.pump() for former in self.former):
+            self.plane.settle()
 
     def _let_go(self) -> bool:
         """Workers that were told that nothing is left end, as do those that drained; whether one did."""
         moved = False
         for worker in list(self.workers):
             core = worker.worker
+            if worker.dismissed:
+                moved = True
+                self.ended(worker, lost=True)
+                continue
+            if not worker.linked_now:
+                continue
             if worker.quiet and not core.draining:
                 moved = True
                 core.drain()
@@ -280,7 +422,9 @@ class World:
 
     def forget(self) -> None:
         """Let go of everything: messages aren't looked at for cycles, so garbage may hang on one."""
-        for part in (self.plane.engine, *self.plane.head.spaces.values(), self.plane, self.store, self):
+        for former in self.former:
+            former.forget()
+        for part in (self.gate.door, self.gate, self.plane.engine, *self.plane.head.spaces.values(), self.plane, self.store, self):
             vars(part).clear()
 
     @property
@@ -294,6 +438,9 @@ class World:
             and engine.idle
             and not self.ghosts
             and not any(link.hold for link in self.links)
+            and not self.former
+            and all(way.settled for way in self.gate.ways)
+            and not any(worker.far and not worker.linked_now for worker in self.workers)
         )
 
 

@@ -1,0 +1,245 @@
+"""`lakeshore daemon`: two processes, one worker; commands on its machine; how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import daemon_jobs as jobs
+import pytest
+from cli import LAKESHORE, Done, environment, process
+from daemons import PATIENCE, Daemon, wait_gone
+from heads import served
+
+import lakeshore as dls
+from lakeshore.core.messages import Exec, ExecEnd, ExecOutput, Refusal, Welcome
+from lakeshore.sdk.credentials import machine_token
+from lakeshore.sdk.knocking import knock
+from lakeshore.transports.blocking import BlockingLink
+
+
+@dataclass
+class Place:
+    """A head and a daemon that works for it."""
+
+    home: Path
+    url: str
+    q: dls.Dispatch
+    daemon: Daemon
+    worker: Any
+
+    def run(self, *words: object) -> Done:
+        """A command line of `daemon`."""
+        return process(self.home, "--url", self.url, "daemon", *words)
+
+    def link(self) -> BlockingLink:
+        """A link of a client, let in."""
+        link = BlockingLink(self.url)
+        link.send(knock(b"c" * 16, "client", "default", machine_token()))
+        assert type(link.receive(PATIENCE)) is Welcome
+        return link
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp(f"daemon-{request.param}")
+    home = folder / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
+            patch.delenv(name)
+        patch.setenv("LAKESHORE_HOME", str(home))
+        options = ["--backend", request.param, "--name", "d1", "--slots", 2, "--label", "rack=7", "--gpus", 4]
+        options += ["--hooks", "daemon_jobs:hooks"]
+        with (
+            served(folder / "plane.db", request.param) as head,
+            Daemon(home, head.url, *options) as daemon,
+            dls.Dispatch(head.url) as q,
+        ):
+            q.result(jobs.double.submit(1), timeout=PATIENCE)
+            yield Place(home, head.url, q, daemon, q.workers.show("d1"))
+
+
+def test_it_says_what_it_is(place: Place) -> None:
+    worker = place.worker
+    assert (worker.name, worker.slots, worker.queues, worker.daemon) == ("d1", 2, (), True)
+    assert worker.labels == {"rack": "7", "gpus": "4"}
+    assert worker.versions["python"] and worker.versions["lakeshore"] and worker.versions["msgspec"]
+    pid = place.q.result(jobs.pid.submit(), timeout=PATIENCE)
+    assert worker.pid == pid != place.daemon.pid  # the child works
+    assert place.q.result(jobs.environ.submit("SET_UP"), timeout=PATIENCE) == "yes"
+    listed = place.run("list", "--json").json
+    assert [row["id"] for row in listed] == [worker.id]
+    assert "commands" not in listed[0]
+
+
+def test_pickles_are_not_run(place: Place) -> None:
+    inv = place.q.submit(lambda: 1)
+    place.daemon.told("pickle")
+    assert place.q.get(inv).state == "queued"
+    place.q.kill(inv)
+
+
+def test_a_command_runs_there(place: Place) -> None:
+    script = "echo $LAKESHORE_WORKER_PID; echo oops >&2; exit 7"
+    done = place.run("exec", "d1", "--", "sh", "-c", script)
+    assert done == Done(7, f"{place.worker.pid}\n", "oops\n")
+    assert place.run("exec", place.worker.id, "sh", "-c", "kill -9 $$").status == 137
+    missing = place.run("exec", "d1", "--", "no-such-command", "--url")
+    assert missing == Done(127, "", "no-such-command: No such file or directory\n")
+    nobody = place.run("exec", "d2", "--", "ls")
+    assert (nobody.status, nobody.out, nobody.err[:9]) == (1, "", "404 NotFo")
+    shown = place.run("show", "d1", "--json").json["commands"]
+    assert [command["status"] for command in shown][-3:] == [7, -9, 127]
+    assert shown[-1]["command"] == "no-such-command --url"
+    assert "at" in shown[-1]["by"] and "pid" in shown[-1]["by"]
+    assert "no-such-command --url" in place.run("show", "d1").out
+
+
+def test_no_more_output_comes_than_was_asked_for(place: Place) -> None:
+    link = place.link()
+    link.send(Exec(1, "d1", ("head", "-c", "1000000", "/dev/zero"), 1000))
+    came = 0
+    while came < 1000:
+        message = link.receive(PATIENCE)
+        assert type(message) is ExecOutput
+        came += len(message.data)
+    assert came == 1000
+    link.send(Exec(2, "d1", ("true",), 1))  # its end comes before anything more of the other
+    message = link.receive(PATIENCE)
+    assert message == ExecEnd(2, 0)
+    link.close()
+
+
+def test_who_goes_away_takes_the_command_along(place: Place) -> None:
+    link = place.link()
+    link.send(Exec(1, "d1", ("sh", "-c", "echo $$; sleep 1000 & wait"), 1000))
+    message = link.receive(PATIENCE)
+    assert type(message) is ExecOutput
+    link.close()
+    wait_gone(int(message.data))
+
+
+def test_ctrl_c_ends_it(place: Place) -> None:
+    words = [*LAKESHORE, "--url", place.url, "daemon", "exec", "d1", "--", "sh", "-c", "echo $$; sleep 1000"]
+    client = subprocess.Popen(words, env=environment(place.home), stdout=subprocess.PIPE, text=True)
+    with client:
+        assert client.stdout is not None
+        pid = int(client.stdout.readline())
+        client.send_signal(signal.SIGINT)
+        assert client.wait(PATIENCE) == 130
+    wait_gone(pid)
+
+
+def test_admins_alone_may(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = place.q.tokens.create(role="submit").token
+    done = process(place.home, "--url", place.url, "daemon", "exec", "d1", "--", "ls", LAKESHORE_TOKEN=token)
+    assert (done.status, done.out, done.err[:13]) == (1, "", "403 Forbidden")
+
+
+def test_what_is_no_daemon_runs_no_commands(place: Place) -> None:
+    from planes import working
+
+    with working(place.q, name="plain", queues=["else"]):
+        place.q.result(jobs.double.submit(2), timeout=PATIENCE)
+        done = place.run("exec", "plain", "--", "ls")
+        assert (done.status, done.err[:12]) == (1, "409 Conflict")
+        assert "daemon start" in done.err
+
+
+def test_a_lost_parent_ends_the_command_and_the_child(place: Place) -> None:
+    with Daemon(place.home, place.url, "--name", "d3", "--queue", "third") as daemon:
+        inv = place.q.submit(jobs.waits)
+        child = next(iter(place.q.stream(inv))).value
+        link = place.link()
+        link.send(Exec(1, "d3", ("sh", "-c", "echo $$; sleep 1000"), 1000))
+        started = link.receive(PATIENCE)
+        assert type(started) is ExecOutput
+        daemon.signal(signal.SIGKILL)
+        ended = link.receive(PATIENCE)
+        assert type(ended) is Refusal
+        assert (ended.kind, "daemon broke" in ended.message) == ("OutcomeUnknown", True)
+        wait_gone(child)
+        assert place.q.get(inv).attempts[0].outcome == "returned"  # it had the time to give it back
+        os.kill(int(started.data), signal.SIGKILL)
+        link.close()
+        place.q.kill(inv)
+
+
+def test_removed_it_ends_for_good(place: Place) -> None:
+    with Daemon(place.home, place.url, "--name", "d4", "--queue", "third") as daemon:
+        inv = place.q.submit(jobs.waits)
+        next(iter(place.q.stream(inv)))
+        assert place.run("remove", "d4") == Done(0, "daemon d4 removed\n", "")
+        assert daemon.ended() == 3
+        with pytest.raises(dls.InvocationKilled):
+            place.q.result(inv, timeout=PATIENCE)
+
+
+def test_what_can_not_be_stopped_is_killed(place: Place) -> None:
+    with Daemon(place.home, place.url, "--name", "d5", "--queue", "third") as daemon:
+        inv = place.q.submit(jobs.wedged)
+        next(iter(place.q.stream(inv)))
+        assert place.run("exec", "d5", "--", "echo", "here").out == "here\n"  # the parent is well
+        place.q.workers.remove("d5")
+        assert daemon.ended() == 3
+        with pytest.raises(dls.InvocationKilled):
+            place.q.result(inv, timeout=PATIENCE)
+
+
+def test_a_child_that_ends_by_itself_is_replaced(place: Place) -> None:
+    with Daemon(place.home, place.url, "--name", "d6", "--queue", "third") as daemon:
+        inv = place.q.submit(jobs.leave, 9)
+        assert place.q.result(inv, timeout=PATIENCE) is None
+        first, second = place.q.get(inv).attempts
+        assert (first.reason, second.outcome) == ("exit status 9", "succeeded")
+        assert first.worker != second.worker
+        done = place.run("drain", "d6", "--wait")
+        assert done == Done(0, "daemon d6 has ended\n", "")
+        assert daemon.ended() == 0
+
+
+def test_what_a_head_refuses_ends_it(place: Place) -> None:
+    with Daemon(place.home, place.url, LAKESHORE_TOKEN="lks_wrong") as daemon:
+        assert daemon.ended() == 1
+        assert "Unauthorized: " in daemon.told("token")
+    with Daemon(place.home, place.url, "--hooks", "daemon_jobs:double") as daemon:
+        assert daemon.ended() == 1
+        daemon.told("name a dls.Hooks(...)")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--runner", "process"], "runs jobs inline"),
+        (["--label", "x"], "NAME=VALUE"),
+        (["--label", "x=1", "--label", "x=2"], "twice"),
+        (["--slots", "0"], "whole number"),
+        (["--slots", "2000000"], "at most 1000000"),
+        (["--hooks", "x"], "module:name"),
+        (["--queue", "A"], "A"),
+        (["--grace", "-1"], "at least 0"),
+        (["--url", ":memory:"], ":memory:"),
+    ],
+)
+def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from lakeshore.cli import main
+
+    assert main(["daemon", "start", *words]) == 2
+    found = capsys.readouterr()
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_the_parent_loads_little() -> None:
+    code = (
+        "import sys, lakeshore.sdk.daemons.parent, lakeshore.sdk.daemons.reporter;"
+        "print(*{'anyio', 'asyncio', 'trio', 'ssl', 'sqlite3', 'importlib.metadata'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
