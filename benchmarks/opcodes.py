@@ -7,6 +7,7 @@ what C does (SQLite, msgspec, sockets) is counted as the call of it.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -42,6 +43,7 @@ class Counter:
     def __init__(self) -> None:
         self._cells: dict[CodeType, list[int]] = {}
         self._locals: dict[CodeType, Callable[..., Any]] = {}
+        self._looking = False  # at the cells: nothing new may come in
 
     def begin(self) -> None:
         """From now on, for what is called from now on."""
@@ -50,12 +52,14 @@ class Counter:
         threading.settrace(self._called)
         sys.settrace(self._called)
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         code = frame.f_code
         local = self._locals.get(code)
         if local is None:
+            if self._looking:
+                return None
             local = self._counting(code)
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self._cells[code][1] += 1
         return local
 
@@ -71,11 +75,14 @@ class Counter:
         return count
 
     def _reset(self) -> None:
+        self._looking = True
         for cell in self._cells.values():
             cell[:] = 0, 0
+        self._looking = False
         os.write(1, b"reset\n")
 
     def _tell(self) -> None:
+        self._looking = True
         counted = [(code, *cell) for code, cell in self._cells.items()]
         rows = [(_name(code), *cell) for code, *cell in counted if cell[0]]
         Path(os.environ[WHERE], str(os.getpid())).write_text(json.dumps(rows))
@@ -137,6 +144,24 @@ def _counted(one: Player) -> list[Row]:
     return sorted(rows, key=lambda row: -row[1])
 
 
+def by_file(rows: list[Row]) -> list[Row]:
+    """The same, added up by file."""
+    files: dict[str, Row] = {}
+    for where, taken, called in rows:
+        file = where.partition(":")[0]
+        _, before, calls = files.get(file, (file, 0, 0))
+        files[file] = (file, before + taken, calls + called)
+    return sorted(files.values(), key=lambda row: -row[1])
+
+
+def load() -> None:
+    """Import beforehand what nobody wants to have counted."""
+    for name in ("lakeshore.cli.serve", "lakeshore.sdk.serving", "lakeshore.store.sqlite"):
+        importlib.import_module(name)
+    for name in dls.__all__:
+        getattr(dls, name)
+
+
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -144,13 +169,14 @@ def main() -> None:
     parser.add_argument("loop", choices=["asyncio", "trio"], nargs="?", default="asyncio")
     parser.add_argument("-n", type=int, default=2_000, help="how many jobs")
     parser.add_argument("--top", type=int, default=10, help="how many functions of each process")
+    parser.add_argument("--files", action="store_true", help="add the functions of each file up")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     for name, rows in count(options.kind, options.loop, options.n).items():
         codes = sum(taken for _, taken, _ in rows) / options.n
         calls = sum(called for _, _, called in rows) / options.n
         table = Table(f"{name}: {codes:,.0f} bytecodes a job", "bytecodes", f"calls (of {calls:,.0f})")
-        for where, taken, called in rows[: options.top]:
+        for where, taken, called in (by_file(rows) if options.files else rows)[: options.top]:
             table.add_row(where, f"{taken / options.n:,.1f}", f"{called / options.n:,.2f}")
         console.print(table)
 
@@ -158,6 +184,7 @@ def main() -> None:
 if __name__ == "__main__":
     roles = {**player.ROLES, "program": program}
     if len(sys.argv) > 1 and sys.argv[1] in roles:
+        load()
         Counter().begin()
         roles[sys.argv[1]](*sys.argv[2:])
     else:

@@ -164,8 +164,8 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--repeat", type=_count, default=3, help="processes per figure (3)")
-    parser.add_argument("--only", type=_names(MEASUREMENTS, GROUPS), help="measurements, with commas")
-    parser.add_argument("--peers", type=_names([*ALL, "dask"]), default=[*ALL, "dask"], help="with commas")
+    parser.add_argument("--only", type=names(MEASUREMENTS, GROUPS), help="measurements, with commas")
+    parser.add_argument("--peers", type=names([*ALL, "dask"]), default=[*ALL, "dask"], help="with commas")
     parser.add_argument("--no-peers", dest="peers", action="store_const", const=[], help="only ours")
     parser.add_argument("--quick", action="store_true", help="fewer of everything: a rough look")
     parser.add_argument("--million", action="store_true", help="queue 1,000,000, not 100,000")
@@ -190,10 +190,10 @@ def _count(text: str) -> int:
     return number
 
 
-def _names(known: Iterable[str], groups: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Any:
+def names(known: Iterable[str], groups: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Any:
     """Names with commas, or the name of a group for all of its own."""
 
-    def names(text: str) -> list[str]:
+    def chosen(text: str) -> list[str]:
         given = [name for word in text.split(",") for name in groups.get(word, (word,))]
         if unknown := set(given) - set(known):
             raise argparse.ArgumentTypeError(
@@ -201,7 +201,7 @@ def _names(known: Iterable[str], groups: Mapping[str, Sequence[str]] = MappingPr
             )
         return given
 
-    return names
+    return chosen
 
 
 def main() -> None:

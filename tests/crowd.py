@@ -37,7 +37,7 @@ class End:
     def __init__(self, backend: Backend) -> None:
         self.other: End
         self._soon = backend.soon
-        self._open = True
+        self.open = True
         self._came: deque[Callable[[], None]] = deque()
         self.mute = False  # what comes is kept until `speak`
         self.receive: Callable[[Any], None] = lambda message: None
@@ -47,14 +47,14 @@ class End:
         self.lost_reason, self.peer, self.limit = "", "somewhere:1", 1 << 24
 
     def send(self, message: Any, /) -> None:
-        if self._open:
+        if self.open:
             self.sent(message)
             other = self.other
             other.take(lambda: other.receive(message))
 
     def close(self) -> None:
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             other = self.other
             other.take(other.over)
 
@@ -63,8 +63,8 @@ class End:
 
     def over(self) -> None:
         """The other end has closed."""
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             self.closed()
 
     def take(self, call: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ class Server:
                 self.early += backend.now() < self._not_before.get(who[0], 0.0) - 1e-6
 
         def answered(message: Any) -> None:
-            if type(message) is m.Sorry and message.retry_after is not None:
+            if near.open and type(message) is m.Sorry and message.retry_after is not None:
                 self.hints[who[0]] += 1
                 self._not_before[who[0]] = backend.now() + message.retry_after
 
@@ -188,6 +188,7 @@ class Hand:
         )
         self.worker.runner = self
         self.started: list[tuple[bytes, int]] = []
+        self.cancelled: list[Job] = []
         self.link: Any = None
         self._registered = False
 
@@ -205,7 +206,8 @@ class Hand:
     def start(self, job: Job) -> None:
         self.started.append((job.id, job.attempt))
 
-    def cancel(self, job: Job) -> None: ...
+    def cancel(self, job: Job) -> None:
+        self.cancelled.append(job)
 
     def acked(self, job: Job) -> None: ...
 
@@ -272,7 +274,7 @@ class Crowd:
     async def all_linked(self) -> None:
         """Until everybody is."""
         while self.linked < len(self.workers) + len(self.programs):
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.2)
 
 
 @asynccontextmanager

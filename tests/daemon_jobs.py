@@ -62,7 +62,7 @@ def hold(log: str, seconds: float) -> str:
 async def block(log: str, seconds: float) -> str:
     """The worker's loop stands still meanwhile."""
     noted(log)
-    time.sleep(seconds)
+    time.sleep(seconds)  # noqa: ASYNC251 - the point of it
     return "blocked"
 
 

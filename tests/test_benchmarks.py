@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import wait_gone
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 REDIS = ROOT / "tests" / "services" / "redis.sh"
 PATIENCE = 120.0
-FEW = {"imports": 1, "naps": 5, "frames": 200}
+FEW = {"imports": 1, "naps": 5, "frames": 200, "daemon": 1, "takeover": 1, "idle": 8}
 FAKE = """
 import asyncio
 from harness import Peer, Polls, FOLDER, TUNED
@@ -57,13 +58,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cells() -> list[tuple[str, str, str]]:
-    """Whatever the table shows, each once."""
+    """Whatever the table shows, each once; what starts many processes on one loop, on either in turn."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        from aims import rows
+        from aims import LOOPS, rows
+        from measure import REMOTE
     finally:
         sys.path.remove(str(BENCHMARKS))
-    shown = [(row.name, loop, row.store) for row in rows() for loop in row.loops]
+    only = {name: LOOPS[number % 2] for number, name in enumerate(REMOTE)}
+    shown = [
+        (row.name, loop, row.store)
+        for row in rows()
+        for loop in row.loops
+        if only.get(row.name, loop) == loop
+    ]
     return list(dict.fromkeys([("machine", "asyncio", "memory"), ("machine", "trio", "memory"), *shown]))
 
 
@@ -274,3 +282,100 @@ def test_stopping_hits_no_process_that_got_the_number_later(tmp_path: Path) -> N
         assert other.poll() is None
         other.communicate(b"\n")
     assert other.returncode == 0
+
+
+def test_a_group_of_measurements_has_one_name() -> None:
+    import run
+    from measure import MEASUREMENTS, REMOTE
+
+    names = run.names(MEASUREMENTS, {"remote": REMOTE})
+    assert names("serial,remote") == ["serial", *REMOTE]
+    with pytest.raises(argparse.ArgumentTypeError, match=r"remot: choose from remote, machine"):
+        names("remot")
+
+
+def test_a_page_shows_aims_that_are_reached_in_bold() -> None:
+    import report
+    from aims import rows
+
+    medians = {
+        "remote_jobs asyncio normal": {"jobs/s": 16_000.0},
+        "remote_jobs trio normal": {"jobs/s": 9_000.0},
+        "jobs ardiq default": {"jobs/s": 4_000.0},
+        "remote_serial asyncio normal": {"p50 us": 600.0, "p99 us": 2_000.0},
+        "remote_serial trio normal": {"p50 us": 800.0, "p99 us": 3_000.0},
+        "serial huey_redis default": {"p50 us": 900.0},
+    }
+    title, _, jobs, serial, tail = report.markdown(rows(), medians).splitlines()
+    assert title == "| what | aim | asyncio | trio | best peer in the same run |"
+    aim = "at least 15,000 / 12,000; 2 × the best peer"
+    assert (
+        jobs
+        == f"| three processes, TCP: jobs/s | {aim} | **16,000** | 9,000 | ardiq 4,000 (**4 × / 2.25 ×**) |"
+    )
+    assert serial.endswith(
+        "| 1 × the best peer; 2 × the best peer | 600 | 800 | huey_redis 900 (**1.5 × / 1.12 ×**) |"
+    )
+    assert tail == "| … p99 µs |  | 2,000 | 3,000 |  |"
+
+
+def test_all_processes_of_a_measurement_end_with_it(tmp_path: Path) -> None:
+    """Killed, it can't clean up: they see that it is gone."""
+    code = (
+        "from pathlib import Path\nfrom cast import cast\nfrom setting import Setting\n"
+        "with cast(Setting('asyncio', 'normal', 1, Path(), Path())) as players:\n"
+        "    head = players.head()\n    print(head.pid, players.worker(head.url, 1).pid, flush=True)\n"
+        "    head.until('never said')\n"
+    )
+    path = {"PYTHONPATH": str(BENCHMARKS)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **path},
+    ) as measuring:
+        assert measuring.stdout is not None
+        pids = [int(pid) for pid in measuring.stdout.readline().split()]
+        assert len(pids) == 2
+        measuring.kill()
+    for pid in pids:
+        wait_gone(pid)
+
+
+def test_a_measurement_leaves_the_environment_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cast import cast
+    from setting import Setting
+
+    monkeypatch.setenv("LAKESHORE_TOKEN", "mine")
+    monkeypatch.delenv("LAKESHORE_HOME", raising=False)
+    before = dict(os.environ)
+    with cast(Setting("asyncio", "normal", 1, tmp_path, tmp_path)):
+        assert os.environ["LAKESHORE_HOME"] == str(tmp_path / "home")
+        assert "LAKESHORE_TOKEN" not in os.environ
+    assert dict(os.environ) == before
+
+
+def test_a_player_that_ends_is_told_of_with_what_it_said(tmp_path: Path) -> None:
+    from cast import cast
+    from setting import Setting
+
+    with cast(Setting("asyncio", "normal", 1, tmp_path, tmp_path)) as players:
+        player = players.run(sys.executable, "-c", "print('no room')")
+        with pytest.raises(AssertionError, match="said nothing more than: no room"):
+            player.until("ready")
+
+
+def test_bytecodes_of_a_job_are_counted_in_each_process() -> None:
+    from opcodes import count
+
+    counted = count("serial", "asyncio", 5)
+    assert list(counted) == ["head", "program", "worker"]
+    functions = {name: {row[0]: row for row in rows} for name, rows in counted.items()}
+    _, codes, calls = functions["worker"]["lakeshore/core/worker.py:Worker._begin"]
+    assert calls == 5
+    assert codes > 5
+    assert "lakeshore/core/worker.py:Worker._begin" not in functions["head"]
+    assert functions["program"]["benchmarks/flow.py:serial"][2] > 5

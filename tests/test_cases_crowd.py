@@ -1,9 +1,12 @@
-"""Everybody loses the head at the same instant, and comes back to it: a thousand workers and two hundred
-programs, in virtual time."""
+"""Everybody loses the head at the same instant, and comes back to it, in virtual time.
+
+A thousand workers and two hundred programs with `LAKESHORE_LONG=1`, a quarter of them and of all rates in CI.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left
 from collections import Counter
 from typing import Any
@@ -17,8 +20,10 @@ from lakeshore.core import messages as m
 
 pytestmark = pytest.mark.anyio
 
-WORKERS, PROGRAMS = 1000, 200
+SCALE = 1 if "LAKESHORE_LONG" in os.environ else 4
+WORKERS, PROGRAMS = 1000 // SCALE, 200 // SCALE
 PEERS = WORKERS + PROGRAMS
+SHARE = 0.15  # of all that may dial in any 100 ms
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def check_log(caplog: pytest.LogCaptureFixture) -> None:
     assert all("trying again" in text for text, count in said.items() if count > 1)
 
 
-@pytest.mark.parametrize(("hellos", "within"), [(100.0, 30.0), (500.0, 12.0)])
+@pytest.mark.parametrize(("hellos", "within"), [(100.0 / SCALE, 30.0), (500.0 / SCALE, 12.0)])
 async def test_a_restart(
     hellos: float, within: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,9 +102,9 @@ async def test_a_restart(
             took = anyio.current_time() - began
             check_log(caplog)
         assert took <= within
-        assert busiest(server.tries, began) <= PEERS * 0.15
+        assert busiest(server.tries, began) <= PEERS * SHARE
         assert server.early == 0
-        assert server.hints or hellos > 100.0
+        assert server.hints or hellos > 100.0 / SCALE
         await check_nothing_was_lost(everybody)
         print(f"back within {took:.1f} s, {busiest(server.tries, began)} dialled within 100 ms")
         print(f"{server.hints.total()} hints, {max(server.hints.values(), default=0)} at most for one")
@@ -114,19 +119,19 @@ async def test_a_head_that_is_too_busy_to_answer(
         caplog.clear()
         with caplog.at_level(logging.WARNING, "lakeshore"):
             await server.die()
+            died = anyio.current_time()
             server.listen()
-            mute = anyio.current_time()
             for program in everybody.programs:
                 program.submit()
             await anyio.sleep(25.0)
             began = anyio.current_time()
-            monkeypatch.setattr(door, "_HELLOS", 500.0)
+            monkeypatch.setattr(door, "_HELLOS", 500.0 / SCALE)
             await server.begin()
             await everybody.all_linked()
             took = anyio.current_time() - began
             check_log(caplog)
-        print(f"back within {took:.1f} s, {busiest(server.tries, mute + 1.0)} dialled within 100 ms")
+        print(f"back within {took:.1f} s, {busiest(server.tries, died + 1.0)} dialled within 100 ms")
         assert took <= 15.0
-        assert busiest(server.tries, began) <= PEERS * 0.15
+        assert busiest(server.tries, died + 1.0) <= PEERS * SHARE
         assert server.early == 0
         await check_nothing_was_lost(everybody)

@@ -12,6 +12,7 @@ from typing import Any
 
 import daemon_jobs as jobs
 import pytest
+from anyio.from_thread import start_blocking_portal
 from daemons import PATIENCE, Daemon, pipe
 from heads import ServedHead, served
 from planes import elsewhere
@@ -20,6 +21,7 @@ import lakeshore as dls
 from lakeshore.core.framing import Decoder, encode
 from lakeshore.core.messages import PROTOCOL, Knock, Minding, Welcome
 from lakeshore.sdk.credentials import machine_token
+from lakeshore.testing.proxy import Proxy
 
 LEASE = 1.0
 
@@ -99,10 +101,12 @@ def test_bodies_that_block_everything_keep_their_lease(
 def test_a_shutdown_drains_and_gives_back(
     q: dls.Dispatch, head: ServedHead, home: Path, backend: str, log: Path, tmp_path: Path
 ) -> None:
-    soon, never = pipe(tmp_path, "soon"), pipe(tmp_path, "never")
-    with Daemon(home, head.url, "--backend", backend, "--slots", 2, "--grace", 1) as daemon:
-        ends, stays = jobs.gate.submit(str(log), str(soon)), jobs.gate.submit(str(log), str(never))
-        begun(q, ends), begun(q, stays)
+    soon = pipe(tmp_path, "soon")
+    options = ["--backend", backend, "--queue", "default", "--queue", "third", "--slots", 2]
+    with Daemon(home, head.url, *options, "--grace", 0.5) as daemon:
+        ends, stays = jobs.gate.submit(str(log), str(soon)), jobs.waits.submit()
+        begun(q, ends)
+        begun(q, stays)
         waiting = jobs.double.submit_many(range(4))
         daemon.signal(signal.SIGTERM)
         daemon.told("nothing more is taken")
@@ -113,7 +117,7 @@ def test_a_shutdown_drains_and_gives_back(
         assert (record.state, [attempt.outcome for attempt in record.attempts]) == ("queued", ["returned"])
         assert {q.get(inv).state for inv in waiting} == {"queued"}
         assert [worker.state for worker in q.workers.list(ended=True)] == ["ended"]
-    with Daemon(home, head.url, "--backend", backend, "--slots", 2, "--grace", 60) as daemon:
+    with Daemon(home, head.url, *options, "--grace", 60) as daemon:
         begun(q, stays, 2)
         daemon.signal(signal.SIGINT)
         daemon.told("stopping on SIGINT")
@@ -188,6 +192,32 @@ def test_a_machine_that_slept_is_fenced(
             assert other.ended() == 0
             assert q.result(jobs.pid.submit(), timeout=PATIENCE) == child  # it came back as itself
             assert q.workers.show(asleep.id).state == "ready"
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_link_that_swallows_one_direction(
+    q: dls.Dispatch, head: ServedHead, home: Path, log: Path, tmp_path: Path, way: str
+) -> None:
+    first, second = pipe(tmp_path, "gate.1"), pipe(tmp_path, "gate.2")
+    inv = jobs.gate.submit(str(log), str(tmp_path / "gate"))
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Proxy(head.url)) as proxy,
+        Daemon(home, proxy.address, "--name", "muffled", LAKESHORE_TOKEN=machine_token()) as muffled,
+    ):
+        child = begun(q, inv)
+        with Daemon(home, head.url, "--name", "other") as other:
+            portal.call(proxy.swallow, way)
+            begun(q, inv, 2)  # once the lease is over, elsewhere
+            portal.call(proxy.resume)
+            first.write_text("go")
+            second.write_text("go")
+            assert q.result(inv, timeout=PATIENCE) is None
+            assert [attempt.outcome for attempt in q.get(inv).attempts] == ["lost", "succeeded"]
+            assert starts(log) == 2
+            q.workers.drain("other")
+            assert other.ended() == 0
+        assert q.result(jobs.pid.submit(), timeout=12) == child, muffled.said  # it is back
 
 
 class Mute(threading.Thread):

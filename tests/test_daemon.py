@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ class Place:
     q: dls.Dispatch
     daemon: Daemon
     worker: Any
+    backend: str
 
     def run(self, *words: object) -> Done:
         """A command line of `daemon`."""
@@ -62,14 +65,14 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             dls.Dispatch(head.url) as q,
         ):
             q.result(jobs.double.submit(1), timeout=PATIENCE)
-            yield Place(home, head.url, q, daemon, q.workers.show("d1"))
+            yield Place(home, head.url, q, daemon, q.workers.show("d1"), request.param)
 
 
 def test_it_says_what_it_is(place: Place) -> None:
     worker = place.worker
     assert (worker.name, worker.slots, worker.queues, worker.daemon) == ("d1", 2, (), True)
     assert worker.labels == {"rack": "7", "gpus": "4"}
-    assert worker.versions["python"] and worker.versions["lakeshore"] and worker.versions["msgspec"]
+    assert worker.versions.keys() >= {"python", "lakeshore", "msgspec"}
     pid = place.q.result(jobs.pid.submit(), timeout=PATIENCE)
     assert worker.pid == pid != place.daemon.pid  # the child works
     assert place.q.result(jobs.environ.submit("SET_UP"), timeout=PATIENCE) == "yes"
@@ -79,8 +82,20 @@ def test_it_says_what_it_is(place: Place) -> None:
 
 
 def test_pickles_are_not_run(place: Place) -> None:
-    inv = place.q.submit(lambda: 1)
-    place.daemon.told("pickle")
+    said = threading.Event()
+
+    def heard(record: logging.LogRecord) -> bool:
+        if "this worker takes none (allow_pickle)" in record.getMessage():
+            said.set()
+        return True
+
+    log = logging.getLogger("lakeshore")
+    log.addFilter(heard)
+    try:
+        inv = place.q.submit(lambda: 1)
+        assert said.wait(PATIENCE)
+    finally:
+        log.removeFilter(heard)
     assert place.q.get(inv).state == "queued"
     place.q.kill(inv)
 
@@ -97,7 +112,7 @@ def test_a_command_runs_there(place: Place) -> None:
     shown = place.run("show", "d1", "--json").json["commands"]
     assert [command["status"] for command in shown][-3:] == [7, -9, 127]
     assert shown[-1]["command"] == "no-such-command --url"
-    assert "at" in shown[-1]["by"] and "pid" in shown[-1]["by"]
+    assert f"at {place.worker.host} (pid " in shown[-1]["by"]
     assert "no-such-command --url" in place.run("show", "d1").out
 
 
@@ -182,6 +197,8 @@ def test_removed_it_ends_for_good(place: Place) -> None:
 
 
 def test_what_can_not_be_stopped_is_killed(place: Place) -> None:
+    if place.backend == "trio":
+        pytest.skip("the loop is not what hangs, and it takes its time")
     with Daemon(place.home, place.url, "--name", "d5", "--queue", "third") as daemon:
         inv = place.q.submit(jobs.wedged)
         next(iter(place.q.stream(inv)))
@@ -207,7 +224,8 @@ def test_a_child_that_ends_by_itself_is_replaced(place: Place) -> None:
 def test_what_a_head_refuses_ends_it(place: Place) -> None:
     with Daemon(place.home, place.url, LAKESHORE_TOKEN="lks_wrong") as daemon:
         assert daemon.ended() == 1
-        assert "Unauthorized: " in daemon.told("token")
+        daemon.told("Unauthorized: ")
+        assert not any("trying again" in said for said in daemon.said)
     with Daemon(place.home, place.url, "--hooks", "daemon_jobs:double") as daemon:
         assert daemon.ended() == 1
         daemon.told("name a dls.Hooks(...)")

@@ -20,6 +20,8 @@ from lakeshore.store.migrations import STEPS
 
 COUNT = 12
 
+_SOCKETS = shutil.ignore_patterns("*.sock")
+
 
 @dls.udf
 async def echo(number: int, pad: bytes = b"") -> int:
@@ -36,7 +38,7 @@ class Crashed:
 
     def copy(self, folder: Path) -> Path:
         """A fresh copy of the files; the path of the database."""
-        return Path(shutil.copytree(self.folder, folder)) / "plane.db"
+        return Path(shutil.copytree(self.folder, folder, ignore=_SOCKETS)) / "plane.db"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
             for number in range(COUNT):
                 ids.append(await q.submit(echo, number, b"x" * 6_000, _key=f"key-{number}"))
                 ends.append(Path(f"{path}-wal").stat().st_size)
-            shutil.copytree(path.parent, folder / "left")
+            shutil.copytree(path.parent, folder / "left", ignore=_SOCKETS)
         return Crashed(folder / "left", ids, ends)
 
     return anyio.run(make)

@@ -193,13 +193,24 @@ def test_one_that_is_revoked_while_it_waits(
     owner.kill(inv)
 
 
+def test_a_worker_whose_token_is_revoked_ends(
+    head: Head, owner: dls.Dispatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = token(head, capsys, "--role", "work", "--name", "works")
+    with dls.Dispatch(head.url, token=text) as q, elsewhere(dls.run_worker, q) as working:
+        assert owner.result(double.submit(21, _dispatch=owner)) == 42
+        owner.tokens.remove("works")
+        with pytest.raises(dls.Unauthorized, match="removed"):
+            working.result(PATIENCE)
+
+
 # strangers
 
 
 @pytest.mark.parametrize(("protocol", "older"), [(m.PROTOCOL + 1, "head"), (m.PROTOCOL - 1, "other end")])
 def test_another_version(head: Head, protocol: int, older: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(knocking, "PROTOCOL", protocol)
-    monkeypatch.setattr(knocking, "version", lambda: "9.8.7")
+    monkeypatch.setattr(knocking, "package_version", lambda: "9.8.7")
     with pytest.raises(dls.VersionMismatch) as raised, dls.Dispatch(head.url) as q:
         q.queues.ls()
     text = str(raised.value)

@@ -86,10 +86,10 @@ def start(
         grace: Seconds that running jobs have to end when it is told to stop; what is left goes back.
         log_format: How it logs, on stderr.
     """
+    from lakeshore.core.about import package_version
     from lakeshore.sdk.address import find_ca, find_token, namespace_found, resolve
     from lakeshore.sdk.daemon import start as become
     from lakeshore.sdk.daemons.options import DaemonOptions
-    from lakeshore.sdk.knocking import version
 
     if runner != "inline":
         raise UsageError(f"--runner {runner}: this version runs jobs inline, in the worker's own process")
@@ -104,7 +104,7 @@ def start(
         namespace="" if space.source == "default" else space.value or "",
         token=(find_token(address, named.token) or "") if remote else "",
         ca=(find_ca(address, named.ca) or "") if remote else "",
-        version=version(),
+        version=package_version(),
         queues=tuple(queue or ()),
         slots=slots,
         labels=labels,
@@ -182,8 +182,9 @@ def show(daemon: str, /, *, json: Json = False) -> None:
 def exec_(daemon: str, /, *command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> NoReturn:
     """Run a command on a daemon's machine, and end with its status.
 
-    It runs as the daemon's user. Its output comes as it is written; it reads nothing. Ctrl-C kills it. 128 + N where signal N killed it,
-    255 where the connection broke meanwhile. Admins alone may; it is logged, and daemon show lists it.
+    It runs as the daemon's user. Its output comes as it is written; it reads nothing. Ctrl-C kills it. Exit
+    status: the command's; 128 + N where signal N killed it, 255 where the connection broke meanwhile. Admins
+    alone may; it is logged, and daemon show lists it.
 
     Example: lakeshore daemon exec trainer-1 -- nvidia-smi
 
@@ -241,20 +242,22 @@ def drain(daemon: str, /, *, wait: Flag = False, json: Json = False) -> None:
 def _moving(first: WorkerInfo) -> Generator[Callable[[WorkerInfo], None]]:
     """At a terminal, how many of its jobs have ended."""
 
-    def told(found: WorkerInfo) -> None:
-        if progress is not None and bar is not None:
-            progress.update(bar, completed=first.busy - found.busy)
-
-    progress = bar = None
     if not sys.stderr.isatty():
-        yield told
+        yield _silent
         return
     from rich.console import Console
     from rich.progress import Progress
 
+    def told(found: WorkerInfo) -> None:
+        progress.update(bar, completed=first.busy - found.busy)
+
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task(f"draining {first.name}", total=first.busy or None)
         yield told
+
+
+def _silent(found: WorkerInfo) -> None:
+    """Nobody looks."""
 
 
 @app.command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from .backend import Backend
 from .ports import Store
 
 
+@cache
 def package_version() -> str:
     """The version of this package, empty where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow, and a client has no use for it
+
     try:
         return version("lakeshore-queue")
     except PackageNotFoundError:

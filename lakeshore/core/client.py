@@ -103,7 +103,8 @@ class Client:
         self._posts: dict[int, int] = {}  # unanswered posts by request: their numbers
         self._posted = 0
         self._meter: Meter | None = None
-        self._broke = 0.0
+        self._since: dict[int, float] = {}  # of what was asked before a link broke: since when nothing came
+        self._heard = True  # something came on this link
         self._closed: Refusal | None = None
         self.wanted: Callable[[], None] = lambda: None  # called when something waits for a link
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -147,10 +148,10 @@ class Client:
             sink(msgspec.structs.replace(self._closed, req=message.req))
             return
         self._streams[message.req] = _Following(message, sink)
-        if self._linked:
+        if self._direct:
             self.link.send(message)
         else:
-            self.wanted()
+            self._queue(message)
 
     def consumed(self, req: int, frames: int, size: int = 0) -> None:
         """Give a stream's credit back, in frames and in bytes."""
@@ -162,11 +163,18 @@ class Client:
 
     def close_stream(self, req: int, id: bytes = b"") -> None:
         """Done with a stream, at its end or before."""
-        if self._streams.pop(req, None) is not None:
+        if self._streams.pop(req, None) is None:
+            return
+        self._since.pop(req, None)
+        if self._waits_unsent.pop(req, None) is None:
             self.link.send(Drop(req, id))
+        if self._meter is not None:
+            self._meter.give(req)
+            self._pump()
 
     def receive(self, message: Any) -> None:
         """Take one message off the link."""
+        self._heard = True
         self._handlers.get(message.__class__, self._answer)(message)
 
     # links come and go
@@ -182,26 +190,30 @@ class Client:
         return bool(self._waiting or self._streams)
 
     def unlinked(self) -> None:
-        """The link broke. What was asked stays asked."""
+        """The link broke. What was asked stays asked, unless it has left and may not be sent twice."""
         self.link, self._linked, self._direct, self._meter = _Nowhere(), False, False, None
-        self._broke = self._now()
+        if self._heard:  # of a head that lets us in and then says nothing, the silence counts on
+            self._since.clear()
+        now = self._now()
+        for req, message in list(self._asked.items()):
+            if message.resent or req in self._line(message):
+                self._since.setdefault(req, now)
+            else:
+                self._refused(Refusal(req, "OutcomeUnknown", _UNKNOWN))
 
     def relinked(self, link: Link, limits: Limits | None) -> None:
         """There is a new link, within whose limits everything goes on that was not answered."""
         self.link, self._linked = link, True
         self._meter = None if limits is None else Meter(limits)
-        self._direct = limits is None
-        unsure: list[int] = []
-        for req, message in list(self._asked.items()):
-            if req in self._line(message):
-                continue
-            if message.resent:
+        self._direct, self._heard = limits is None, False
+        for line in (self._unsent, self._waits_unsent):
+            for req, since in line.items():
+                self._since.setdefault(req, since)
+        for req, message in self._asked.items():
+            line = self._line(message)
+            if req not in line:
                 self._sent_twice.add(req)
-                self._line(message)[req] = self._broke
-            else:
-                unsure.append(req)
-        for req in unsure:
-            self.receive(Refusal(req, "OutcomeUnknown", _UNKNOWN))
+                line[req] = self._since.setdefault(req, self._now())
         waiting = sorted((*self._unsent, *self._waits_unsent))
         self._unsent, self._waits_unsent = {}, {}
         for req in waiting:  # by number is in order
@@ -209,26 +221,28 @@ class Client:
                 self._queue(self._asked[req])
         for stream in list(self._streams.values()):
             if not stream.ended:
-                link.send(stream.again())
+                self._queue(stream.again())
 
     def expire(self, before: float, for_how_long: str) -> None:
-        """There was no link since that time: refuse what may not wait for ever, if it waits as long."""
-        if self._linked or self._broke > before:
+        """There is no link: refuse what may not wait for ever, and has since that time."""
+        if self._linked:
             return
         for req, message in list(self._asked.items()):
-            if message.waits or req in self._blocked or self._unsent.get(req, 0.0) > before:
+            since = self._since[req] if req in self._since else self._unsent.get(req, before)
+            if message.waits or req in self._blocked or since > before:
                 continue
             if req in self._unsent and req not in self._sent_twice:
-                self.receive(Refusal(req, "Unreachable", _UNREACHED.format(for_how_long=for_how_long)))
+                self._refused(Refusal(req, "Unreachable", _UNREACHED.format(for_how_long=for_how_long)))
             else:
-                self.receive(Refusal(req, "OutcomeUnknown", _UNKNOWN))
+                self._refused(Refusal(req, "OutcomeUnknown", _UNKNOWN))
 
     def closed(self, why: Refusal) -> None:
         """There will be no link any more: everyone who waits, and who comes later, is told why."""
         self._closed = why = self._closed or why  # the first reason is the real one
         waiting, self._waiting = self._waiting, {}
         streams, self._streams = self._streams, {}
-        for held in (self._asked, self._unsent, self._waits_unsent, self._gathered, self._posts):
+        lines = (self._unsent, self._waits_unsent, self._since)
+        for held in (self._asked, *lines, self._gathered, self._posts):
             held.clear()
         self._sent_twice.clear()
         self._blocked.clear()
@@ -266,7 +280,7 @@ class Client:
         for line in (self._unsent, self._waits_unsent):
             while line and meter is not None:
                 req = next(iter(line))
-                message = self._asked[req]
+                message = self._streams[req].again() if req in self._streams else self._asked[req]
                 if not meter.fits(message):
                     break
                 del line[req]
@@ -312,6 +326,7 @@ class Client:
         self._sent_twice.discard(req)
         self._unsent.pop(req, None)
         self._waits_unsent.pop(req, None)
+        self._since.pop(req, None)
         if self._meter is not None:
             self._meter.give(req)
             self._pump()
@@ -374,12 +389,16 @@ class Client:
 
     def _chunk(self, message: Chunk) -> None:
         stream = self._streams.get(message.req)
-        if stream is not None:
-            stream.came(message)
-            stream.sink(message)
+        if stream is None or stream.ended or not message.seq <= stream.cursor < message.seq + message.count:
+            return  # what was asked on an earlier link may be answered too
+        stream.came(message)
+        stream.sink(message)
 
     def _stream_end(self, message: StreamEnd | StreamGap) -> None:
         stream = self._streams.get(message.req)
-        if stream is not None:
-            stream.ended = True
-            stream.sink(message)
+        if stream is None or stream.ended:
+            return
+        if message.__class__ is StreamEnd and message.next_seq != stream.cursor:
+            return  # it answers what was asked on an earlier link: frames before it were lost with that
+        stream.ended = True
+        stream.sink(message)

@@ -217,8 +217,8 @@ class Door(Actor):
             return knock.namespace or "default"
         if knock.namespace and knock.namespace != entry.namespace:
             raise Forbidden(
-                f"this token is for namespace {entry.namespace!r}, not for {_short(knock.namespace)!r}: use "
-                "one of that namespace"
+                f"this token is for namespace {entry.namespace!r}, not for {_short(knock.namespace)!r}: name "
+                "its own (--namespace, LAKESHORE_NAMESPACE), or use a token of that one"
             )
         return entry.namespace
 

@@ -198,6 +198,9 @@ class Guest(Peer):
         self._held.clear()
         for req in list(self._following):
             self._request(Drop(req))
+        for req, id in list(self._about.items()):
+            self._request(Drop(req, id))  # it asks again, if it still wants to know
+        self._meter = Meter(self._meter.limits)  # the other end counts from nought, too
 
     def hold(self) -> None:
         """Its link is full: what would make it fuller waits."""

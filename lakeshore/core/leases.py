@@ -59,6 +59,9 @@ class Leases(Actor):
     def silence(self, since: float) -> float:
         """Seconds since then in which the head could listen."""
         silent = self.engine.now - since
+        late = self.engine.now - self._expected
+        if late > _LATE:  # it has just come back, and has not looked yet
+            silent -= late
         for until, seconds in reversed(self._absences):
             if until <= since:
                 break

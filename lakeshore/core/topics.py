@@ -37,13 +37,17 @@ class Topic:
         self.id, self.name, self.journal = id, name, journal
         self.closed = self.removed = False
         self.bytes = 0
-        self.pending: list[tuple[Post, Any]] = []
+        self.pending: dict[Any, tuple[Post, Any]] = {}
         self.marks: deque[tuple[int, float]] = deque()
         self._publishers: dict[bytes, dict[int, int]] = {}
 
     def posted(self, post: Post) -> int | None:
         """Which number a post has got that its publisher sends again."""
         return self._publishers.get(post.publisher, {}).get(post.number)
+
+    def add(self, post: Post, peer: Any) -> None:
+        """Something is posted; what is sent again before it is written takes its own place."""
+        self.pending[(post.publisher, post.number) if post.publisher else id(post)] = (post, peer)
 
     def remember(self, post: Post, seq: int) -> None:
         """A publisher may send this again, but nothing that it has settled."""
@@ -131,7 +135,7 @@ class Topics(Actor):
         self._dirty.clear()
 
     def _write(self, topic: Topic) -> None:
-        posts, topic.pending = topic.pending, []
+        posts, topic.pending = list(topic.pending.values()), {}
         at = 0
         while at < len(posts):
             size, end = 0, at
@@ -191,7 +195,7 @@ class Topics(Actor):
             error = Conflict(f"topic {message.name!r} is closed: nothing can be posted after its END")
             self.engine.emit(peer, refusal(message.req, error))
             return
-        topic.pending.append((message, peer))
+        topic.add(message, peer)
         self._touch(topic)
 
     def _on_close(self, message: CloseTopic, peer: Any) -> None:
@@ -229,7 +233,7 @@ class Topics(Actor):
             self.engine.emit(peer, refusal(message.req, error))
             return
         del self.topics[message.name]
-        for post, publisher in topic.pending:
+        for post, publisher in topic.pending.values():
             error = Conflict(f"topic {message.name!r} was removed before this was stored: post it again")
             self.engine.emit(publisher, refusal(post.req, error))
         topic.pending.clear()

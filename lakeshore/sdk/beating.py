@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from lakeshore.core.errors import FramingError, LakeshoreError
@@ -15,10 +16,12 @@ from lakeshore.core.plane import new_id
 from lakeshore.transports.blocking import BlockingLink
 
 from .knocking import knock
+from .waiting import hint_of, wait
 
 log = logging.getLogger("lakeshore")
 
-_AGAIN = 1.0  # seconds between tries to reach the head
+BEATS = 0.2  # of a lease between two beats: three may be lost or late
+_FIRST, _LONGEST = 0.1, 5.0  # seconds between tries to reach the head
 
 
 class Beater:
@@ -27,13 +30,24 @@ class Beater:
     Args:
         worker: its id.
         namespace, token, ca: as for its own link.
+        unknown: called, on the thread, when the head says that it knows the worker no more.
     """
 
-    def __init__(self, worker: bytes, namespace: str, token: str, ca: str | None) -> None:
+    def __init__(
+        self,
+        worker: bytes,
+        namespace: str,
+        token: str,
+        ca: str | None,
+        *,
+        unknown: Callable[[], None] = lambda: None,
+    ) -> None:
         self._worker, self._namespace, self._token, self._ca = worker, namespace, token, ca
+        self._unknown, self._known = unknown, False
         self._stopped = threading.Event()
         self._address, self._every = "", 10.0
-        self._moved = False
+        self._moved = self._let_in = False
+        self._hint = 0.0  # seconds that the head wants us to stay away
         self._thread: threading.Thread | None = None
         _all.add(self)
 
@@ -50,12 +64,18 @@ class Beater:
         self._stopped.set()
 
     def _run(self) -> None:
+        tries = 0
         while not self._stopped.is_set():
+            self._let_in, self._hint, began = False, 0.0, time.monotonic()
             try:
                 self._beat()
             except (OSError, EOFError, FramingError, LakeshoreError) as error:
                 log.debug("no beats: %s", error)
-            self._stopped.wait(random.uniform(0.0, min(_AGAIN, self._every)))
+            if self._let_in:
+                tries, began = 0, time.monotonic()
+            took, longest = time.monotonic() - began, min(_LONGEST, self._every)
+            self._stopped.wait(wait(tries, _FIRST, longest, took=took, hint=self._hint))
+            tries += 1
 
     def _beat(self) -> None:
         self._moved = False
@@ -63,14 +83,19 @@ class Beater:
         try:
             link.send(knock(new_id(), "beat", self._namespace, self._token, self._worker))
             answer: Any = link.receive(self._every)
-            if type(answer) is not Welcome:
+            self._hint, self._let_in = hint_of(answer), type(answer) is Welcome
+            if not self._let_in:
                 return
             while not self._stopped.is_set() and not self._moved:
                 link.send(Beat(self._worker))
                 answer = link.receive(self._every)
                 if answer is None or type(answer) is Sorry:
+                    self._hint = hint_of(answer)
                     return  # it is silent, or says goodbye: a new link may help
                 assert type(answer) is Beaten
+                if self._known and not answer.known:
+                    self._unknown()
+                self._known = answer.known
                 self._stopped.wait(self._every)
         finally:
             link.close()

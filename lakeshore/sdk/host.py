@@ -96,7 +96,7 @@ class Host:
         self._sessions: dict[Session, None] = {}
         self._workers: dict[Attached, None] = {}
         self._empty: Callable[[], None] | None = None
-        self._closing = False
+        self._closing = self._over = False
         self.on_failure: Callable[[], object] = lambda: None
         self.on_moved: Callable[[], object] = lambda: None
         self.moved = False
@@ -161,6 +161,7 @@ class Host:
             for session in list(self._sessions):
                 session.end(why)
         finally:
+            self._over = True
             self.known.clear()
             gone(self.address)
 
@@ -292,7 +293,10 @@ class Host:
                 answered(value, None)
 
         def start() -> None:
-            self.tasks.start_soon(run)
+            if self._over:
+                answered(None, closed_error())
+            else:
+                self.tasks.start_soon(run)
 
         try:
             self.backend.post(start)

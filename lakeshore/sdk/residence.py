@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from lakeshore.core.about import package_version
 from lakeshore.core.backend import Backend
 from lakeshore.core.errors import LakeshoreError, StoreLocked, StoreServed, Unreachable
 from lakeshore.core.framing import message_limit
@@ -22,7 +23,6 @@ from lakeshore.core.ports import Store
 from lakeshore.store.memory import MemoryStore
 
 from .address import MEMORY
-from .knocking import version
 from .options import HostOptions
 from .session import There
 
@@ -145,22 +145,11 @@ class Residence:
         from lakeshore.transports.places import unix_place
 
         reception = plane.let_in(
-            version=version(),
+            version=package_version(),
             identity=new_id(),
             payload_limit=self.options.payload_limit,
             machine=self.machine,
             local=not self.served,
-        )
-        plane.head.about.update(
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            version=version(),
-            backend=self._backend.name,
-            store=self.path,
-            sync=self.options.sync,
-            startedAt=time.time(),
-            listen=[],
-            served=self.served,
         )
         address = f"unix://{unix_place(self.path)}"
         self._listener = Listener(

@@ -250,10 +250,14 @@ def _give_up_after(seconds: float) -> None:
 def notify(state: str) -> None:
     """Tell the service manager, where there is one (`sd_notify(3)`)."""
     place = os.environ.get("NOTIFY_SOCKET")
-    if place:
+    if not place:
+        return
+    try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect("\0" + place[1:] if place[0] == "@" else place)
             sock.send(state.encode())
+    except OSError as error:
+        log.warning("the service manager was not told %s at %s: %s", state, place, error)
 
 
 __all__: Sequence[str] = ["LISTEN", "Serving", "check", "notify", "release", "serve"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -23,6 +22,8 @@ from lakeshore.core.intake import refusal
 from lakeshore.core.messages import Knock, Refusal, Sorry, Welcome
 from lakeshore.transports.dialing import dial
 from lakeshore.transports.stream import StreamLink
+
+from .waiting import wait
 
 log = logging.getLogger("lakeshore")
 
@@ -144,6 +145,11 @@ class Session:
             self.close()
             self._party.closed(why)
 
+    @property
+    def linked(self) -> bool:
+        """Whether there is a link now."""
+        return self._link is not None
+
     def poke(self) -> None:
         """A link is wanted at once."""
         poked, self._poked = self._poked, None
@@ -182,7 +188,7 @@ class Session:
     async def _run(self) -> None:
         tries = 0
         while not self._closed:
-            hint = None
+            hint, began = None, self._backend.now()
             try:
                 if self._lost is None:
                     await self._connect()
@@ -196,6 +202,7 @@ class Session:
             else:
                 tries = 0
                 await self._stay()
+                began = self._backend.now()
                 if self._closed or self._dismissed():
                     return
                 hint = self._sorry.retry_after if isinstance(self._sorry, Sorry) else None
@@ -206,7 +213,7 @@ class Session:
                     continue
                 if hint is None and self._near:
                     continue  # whoever is first goes on at once
-            await self._pause(self._wait(tries, hint))
+            await self._pause(self._wait(tries, hint, self._backend.now() - began))
             tries += 1
             self._party.waited(self._backend.now() - OUTAGE)
 
@@ -253,13 +260,15 @@ class Session:
         link.closed, link.receive = ended, first
         link.send(self._knock())
         silent = f"{way.holder} takes connections and says nothing: see whether it is stopped"
-        naming = self._backend.later(SILENT, lambda: self._say(silent))
+        within = self._answer_within()
+        naming = self._backend.later(SILENT, lambda: self._say(silent)) if within > SILENT else None
         message = _NOTHING
         try:
-            with anyio.move_on_after(ANSWER):
+            with anyio.move_on_after(within):
                 message = await answered.wait()
         finally:
-            naming.cancel()
+            if naming is not None:
+                naming.cancel()
         if type(message) is Welcome:
             return message
         if type(message) is Sorry:
@@ -268,6 +277,13 @@ class Session:
             raise Unreachable(silent)
         why = f": {link.lost_reason}" if message is None and link.lost_reason else ""
         raise Unreachable(f"{way.address} does not answer as a Lakeshore head does{why}")
+
+    def _answer_within(self) -> float:
+        """Seconds that a head may take to say welcome: who waits for the first link may be less patient."""
+        if self._ready is None or self._patience is None:
+            return ANSWER
+        left = self._began + self._patience - self._backend.now()
+        return min(ANSWER, max(SILENT, left))
 
     def _received(self, message: Any) -> None:
         if message.__class__ is Sorry:
@@ -332,13 +348,12 @@ class Session:
             self._trouble = trouble
             log.warning("%s; trying again", trouble)
 
-    def _wait(self, tries: int, hint: float | None) -> float:
-        """Full jitter, from the first try on."""
+    def _wait(self, tries: int, hint: float | None, took: float) -> float:
         first, longest = (NEAR_FIRST, NEAR_LONGEST) if self._near else (FIRST_WAIT, LONGEST_WAIT)
-        wait = random.uniform(0.0, min(longest, first * 2.0 ** min(tries, 30)))
+        seconds = wait(tries, first, longest, took=took)
         if self._ready is not None and self._patience is not None:
-            wait = min(wait, max(0.0, self._began + self._patience - self._backend.now()))
-        return wait if hint is None else hint + wait
+            seconds = min(seconds, max(0.0, self._began + self._patience - self._backend.now()))
+        return (hint or 0.0) + seconds
 
     async def _pause(self, seconds: float | None) -> None:
         poked = self._poked = self._backend.parker()

@@ -24,7 +24,7 @@ from lakeshore.core.plane import new_id
 from lakeshore.core.worker import CLEANUP, Worker
 from lakeshore.runners.inline import InlineRunner
 
-from .beating import Beater
+from .beating import BEATS, Beater
 from .connection import error_of
 from .face import Face
 from .functions import process_mark
@@ -86,9 +86,11 @@ class Working:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + CLEANUP
                 await _call(hooks.on_shutdown)
-            if isinstance(error, _Unbegun):
+            if not isinstance(error, _Unbegun):
+                raise
+            if self._unbegun:
                 raise KeyboardInterrupt("the worker was stopped before it had begun") from None
-            raise
+            return 0
         await _call(hooks.on_shutdown)
         ran = self._worker.ran if self._worker is not None else 0
         return min(ran, 1) if self._options.once else ran
@@ -269,8 +271,24 @@ class Working:
         assert session is not None
         if self._options.beats:
             if self._beater is None:
-                self._beater = Beater(self._id, face.asked_for, face.token or "", face.ca)
-            self._beater.point(session.address, welcome.lease / 3)
+                self._beater = Beater(
+                    self._id, face.asked_for, face.token or "", face.ca, unknown=self._given_up
+                )
+            self._beater.point(session.address, welcome.lease * BEATS)
+
+    def register_again(self) -> None:
+        """As who beats for it has heard, the head does not know it any more. From any thread."""
+        self._given_up()
+
+    def _given_up(self) -> None:
+        """The head does not know this worker any more; called on the thread that beats."""
+        with contextlib.suppress(RuntimeError):  # our loop has ended
+            self._backend.post(self._register_again)
+
+    def _register_again(self) -> None:
+        worker, session = self._worker, self._session
+        if worker is not None and session is not None and session.linked and not self._over:
+            worker.relinked(self._link)
 
     def unlinked(self) -> None:
         """Bodies go on."""
@@ -312,6 +330,8 @@ class Working:
 
     def _drain(self) -> None:
         self._to_drain = True
+        if self._link is None and self._registered is not None:
+            self._registered.set(_Unbegun())  # there may never be one
         worker, runner = self._worker, self._runner
         if worker is None or runner is None or self._link is None or worker.draining or self._over:
             return

@@ -72,18 +72,17 @@ def _follow(link: BlockingLink, streams: dict[int, BinaryIO]) -> int:
         message: Any = link.receive(_SILENCE)
         if message is None:
             raise EOFError("it says nothing any more")
-        kind = type(message)
-        if kind is ExecOutput:
+        if isinstance(message, ExecOutput):
             _write(streams[message.stream], message.data)
             link.send(Credit(1, 0, len(message.data)))
-        elif kind is ExecEnd:
+        elif isinstance(message, ExecEnd):
             if message.error:
                 _write(streams[2], f"{message.error}\n".encode())
             return message.status
-        elif kind is Refusal:
+        elif isinstance(message, Refusal):
             error = rebuild(message.kind, message.message, message.details)
             raise Broken(str(error)) if isinstance(error, OutcomeUnknown) else error
-        elif kind is Sorry:
+        elif isinstance(message, Sorry):
             raise EOFError(message.message)
 
 

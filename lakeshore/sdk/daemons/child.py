@@ -24,7 +24,7 @@ from lakeshore.sdk.logs import to_stderr
 from lakeshore.sdk.worker_options import Hooks, WorkerOptions
 from lakeshore.sdk.working import Working
 
-from .minded import DRAIN, DRAINED, FAILED, REMOVED
+from .minded import DRAIN, DRAINED, END, FAILED, REMOVED
 from .options import Charge, DaemonOptions, receive_charge
 
 log = logging.getLogger("lakeshore")
@@ -77,7 +77,12 @@ class Child:
         """On a thread: what the parent says, and whether it is there."""
         with suppress(OSError):
             while word := self._control.recv(1):
-                self.drain() if word == DRAIN else self._post(self._end)
+                if word == DRAIN:
+                    self.drain()
+                elif word == END:
+                    self._post(self._end)
+                elif self._working is not None:
+                    self._working.register_again()
         self._post(self._end)
         time.sleep(_ORPHANED)
         os._exit(1)

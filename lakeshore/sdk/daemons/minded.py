@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .options import Charge, DaemonOptions, send_charge
 
-DRAIN, END = b"d", b"e"  # what a child is told
+DRAIN, END, AGAIN = b"d", b"e", b"a"  # (register again) what a child is told
 DRAINED, REMOVED, FAILED = b"drained", b"removed", b"failed"  # its last word; without one it died
 
 _CODE = "from lakeshore.sdk.daemons.child import main; main()"
@@ -102,4 +102,4 @@ def _memory_kills() -> int:
     return int(counts.get("oom_kill", 0))
 
 
-__all__ = ["DRAIN", "DRAINED", "END", "FAILED", "REMOVED", "Child"]
+__all__ = ["AGAIN", "DRAIN", "DRAINED", "END", "FAILED", "REMOVED", "Child"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lakeshore.core.ids import IdMaker
 from lakeshore.sdk.logs import to_stderr
 
-from .minded import DRAIN, DRAINED, END, FAILED, REMOVED, Child
+from .minded import AGAIN, DRAIN, DRAINED, END, FAILED, REMOVED, Child
 from .options import DaemonOptions, take_over
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _NEVER = float("inf")
 _FIRST, _LONGEST = 0.5, 30.0  # seconds until a child that died is started again, for the second time on
 _STEADY = 60.0  # seconds a child must live for its death to count as the first
 _SLACK = 15.0  # seconds beyond its grace that a child may take to end
-_REMOVED, _ENDED = 10.0, 5.0  # and once it is removed, or has said that it ends
+_REMOVED, _ENDED = 8.0, 5.0  # and once it is removed, or has said that it ends
 _LAST_WORDS = 2.0  # seconds that the report of a death may take when the parent ends
 
 
@@ -61,7 +61,7 @@ class Parent:
         child = self._new_child()  # which takes longer to load than what is left of us
         from .reporter import Reporter
 
-        self._reporter = Reporter(self._options, self._on_dismissed)
+        self._reporter = Reporter(self._options, self._on_dismissed, self._on_unknown)
         self._mind(child)
         self._reporter.start()
         try:
@@ -174,6 +174,12 @@ class Parent:
             self._removed = reason
             with contextlib.suppress(BlockingIOError):
                 os.write(self._waker, b"\0")
+
+    def _on_unknown(self, worker: bytes) -> None:
+        """On the reporter's thread: the child registers again, should it not know that it is lost."""
+        child = self._child
+        if child is not None and child.worker == worker:
+            child.tell(AGAIN)
 
     def _take_signals(self) -> None:
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import select
 import socket
 import threading
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lakeshore.core.errors import FramingError, LakeshoreError, Unreachable
+from lakeshore.core.errors import FramingError, LakeshoreError, Refused, Unreachable, rebuild
 from lakeshore.core.messages import (
     PROTOCOL,
     Beat,
@@ -28,6 +27,7 @@ from lakeshore.core.messages import (
     Terminate,
     Welcome,
 )
+from lakeshore.sdk.waiting import hint_of, wait
 from lakeshore.transports.blocking import BlockingLink
 
 from .commands import Command
@@ -37,7 +37,9 @@ from .place import place_of
 log = logging.getLogger("lakeshore")
 
 _ANSWER = 10.0  # seconds that a head may take to say welcome
+_BEATS = 1.0  # and one that has done so before: two beats, or at least so many seconds
 _FIRST, _LONGEST = 0.1, 5.0  # seconds between tries to reach it
+_NEVER = float("inf")
 _TROUBLES = (OSError, EOFError, FramingError, LakeshoreError)
 
 
@@ -46,10 +48,14 @@ class Reporter:
 
     Args:
         dismissed: called, on this thread, with the reason once an operator has removed the daemon.
+        unknown: called, on this thread, where the head does not know the child any more.
     """
 
-    def __init__(self, options: DaemonOptions, dismissed: Callable[[str], None]) -> None:
-        self._options, self._dismissed = options, dismissed
+    def __init__(
+        self, options: DaemonOptions, dismissed: Callable[[str], None], unknown: Callable[[bytes], None]
+    ) -> None:
+        self._options, self._dismissed, self._unknown = options, dismissed, unknown
+        self._registered = b""  # a child that the head has known
         self._worker, self._pid = b"", 0
         self._deaths: dict[bytes, str] = {}  # that the head has not confirmed
         self._awake, self._waker = os.pipe()
@@ -59,6 +65,8 @@ class Reporter:
         self._closing = False
         self._known = False  # a head has let us in before
         self._trouble = ""
+        self._hint = 0.0  # seconds that the head wants us to stay away
+        self._every = 0.0  # seconds between beats, once a head has said so
         self._minding = b""  # what the head was told on this link
         self._said: set[bytes] = set()  # deaths that it was told on this link
         self._thread = threading.Thread(target=self._run, name="lakeshore parent", daemon=True)
@@ -97,9 +105,10 @@ class Reporter:
     def _run(self) -> None:
         tries = 0
         while not self._finished:
+            self._hint, began = 0.0, time.monotonic()
             try:
                 with contextlib.closing(self._connected()) as link:
-                    tries = 0
+                    tries, began = 0, _NEVER
                     self._stay(link)
             except _TROUBLES as error:
                 self._say(error)
@@ -108,7 +117,8 @@ class Reporter:
                     command.kill()
                 self._commands.clear()
             if not self._finished:
-                self._pause(random.uniform(0.0, min(_LONGEST, _FIRST * 2.0 ** min(tries, 30))))
+                took = time.monotonic() - began
+                self._pause(wait(tries, _FIRST, _LONGEST, took=took, hint=self._hint))
             tries += 1
 
     @property
@@ -124,6 +134,8 @@ class Reporter:
 
     def _say(self, error: Exception) -> None:
         """Until a head was there; afterwards the child says what is in the way."""
+        if isinstance(error, Refused) and not isinstance(error, Unreachable):
+            return  # the child is told the same
         text = str(error)
         if not self._known and text != self._trouble:
             self._trouble = text
@@ -146,15 +158,16 @@ class Reporter:
                     os.getpid(),
                 )
             )
-            answer = link.receive(_ANSWER)
+            answer = link.receive(min(_ANSWER, max(_BEATS, 2 * self._every)) if self._known else _ANSWER)
             if type(answer) is Sorry:
-                raise Unreachable(f"{options.address} refuses: {answer.message}")
+                self._hint = hint_of(answer)
+                raise rebuild(answer.kind, answer.message, answer.details)
             if type(answer) is not Welcome:
                 raise Unreachable(f"{options.address} takes connections and says nothing")
         except BaseException:
             link.close()
             raise
-        self._every, self._known = answer.lease / 3, True
+        self._every, self._known = answer.lease / 5, True
         return link
 
     def _stay(self, link: BlockingLink) -> None:
@@ -194,21 +207,25 @@ class Reporter:
                 link.send(Died(worker, reason), Beat(worker))  # the answer to the beat confirms both
 
     def _take(self, link: BlockingLink, message: Any) -> None:
-        kind = type(message)
-        if kind is Beaten:
+        if isinstance(message, Beaten):
             self._deaths.pop(message.worker, None)
-        elif kind is Execute:
+            if message.known:
+                self._registered = message.worker
+            elif message.worker == self._registered == self._worker:
+                self._unknown(message.worker)
+        elif isinstance(message, Execute):
             environment = {**os.environ, "LAKESHORE_WORKER_PID": str(self._pid)}
             self._commands[message.exec] = Command(message, link.send, environment)
-        elif kind is Refill:
+        elif isinstance(message, Refill):
             if message.exec in self._commands:
                 self._commands[message.exec].refill(message.size)
-        elif kind is Terminate:
+        elif isinstance(message, Terminate):
             if message.exec in self._commands:
                 self._commands.pop(message.exec).kill()
-        elif kind is Dismiss:
+        elif isinstance(message, Dismiss):
             self._dismissed(message.reason)
-        elif kind is Sorry:
+        elif isinstance(message, Sorry):
+            self._hint = hint_of(message)
             raise Unreachable(message.message)
 
     def _step(self) -> None:

@@ -36,6 +36,7 @@ class Answers:
         asked.state = "gone"
 
     def done(self, asked: Asked, kind: str) -> None:
+        asked.given += 1
         if asked in self.waiting:
             self.waiting.remove(asked)
         asked.state = "done" if asked.state != "gone" else "gone"
@@ -79,9 +80,15 @@ class Answers:
             raise Broken("a retry names what it repeats", text_of(message.id))
 
     def many(self, asked: Asked, message: m.SubmittedMany) -> None:
-        items = asked.message.items[asked.got : asked.got + len(message.results)]
-        asked.got += len(items)
-        for item, result in zip(items, message.results, strict=True):
+        if asked.client.far:
+            by_id = {item.id: item for item in asked.message.items}
+            results = [each for each in message.results if getattr(each, "id", b"") in by_id]
+            items = [by_id[each.id] for each in results if isinstance(each, m.Accepted)]
+        else:
+            items = asked.message.items[asked.got : asked.got + len(message.results)]
+            results = list(message.results)
+            asked.got += len(items)
+        for item, result in zip(items, results, strict=True):
             if isinstance(result, m.Accepted):
                 self._taken(asked, item, result)
             else:
@@ -89,7 +96,8 @@ class Answers:
         if message.blocked:
             self._waits(asked)
         else:
-            if asked.got != len(asked.message.items) and asked.state != "gone":
+            short = not asked.client.far and asked.got != len(asked.message.items)
+            if short and asked.state != "gone":
                 raise Broken("each item of a submit_many is answered", f"{asked.got}")
             self.done(asked, "many")
 

@@ -19,13 +19,14 @@ class Asked:
         credit: how many frames it may be sent.
         seen: frames that have arrived at the client.
         heard: how often the head has heard it, from a client in another process.
+        given: how often the head has answered it.
         again: it was sent again.
         unsure: it may have been told to wait for room where nobody listened.
         answered: the program has its answer.
     """
 
     __slots__ = (
-        "again", "answered", "client", "credit", "cursor", "expected", "got", "heard", "holder", "id",
+        "again", "answered", "client", "credit", "cursor", "expected", "given", "got", "heard", "holder", "id",
         "kind", "message", "number", "seen", "sent", "since", "state", "there", "turned", "unsure",
     )  # fmt: skip
 
@@ -41,7 +42,7 @@ class Asked:
         self.got = 0  # items of a submit_many that are answered, frames of a stream that were consumed
         self.number = 0  # when it began to wait for room; of a topic, how often that had been removed
         self.turned = 0.0
-        self.heard = 0
+        self.heard = self.given = 0
         self.again = self.unsure = self.answered = False
 
 
@@ -54,6 +55,10 @@ class SimClient:
         self.number, self.hand = number, hand
         self.asked: dict[int, Asked] = {}
         self.gone = False  # it is no more, and the head has not noticed
+
+    def unsent(self, asked: Asked) -> bool:
+        """Whether it has not left yet, and rightly so."""
+        return False
 
     def replied(self, asked: Asked, answer: Any) -> None:
         """The program has an answer."""

@@ -9,8 +9,9 @@ import msgspec
 from lakeshore.core import messages as m
 from lakeshore.core.client import Client
 from lakeshore.core.credit import Limits
+from lakeshore.core.worker import Lacking
 from lakeshore.testing.faults import FaultyLink
-from lakeshore.testing.hand import HandClient, HandPlane
+from lakeshore.testing.hand import HandBody, HandClient, HandPlane
 
 from .asked import Asked, SimClient
 from .facts import Broken
@@ -38,14 +39,19 @@ class FarHand(HandClient):
 
 
 class FarClient(SimClient):
-    """A program in another process, and its way to the head."""
+    """A program in another process, and its way to the head.
 
-    def __init__(self, world: World, number: int, token: str = TOKEN) -> None:
+    Attributes:
+        revoked: somebody has asked to remove its token; `shut`: it is removed.
+    """
+
+    def __init__(self, world: World, number: int, token: str = TOKEN, token_id: bytes = b"") -> None:
         self.world = world
         session = world.plane.new_id()
         hand = FarHand(world.plane, session)
         super().__init__(number, hand)
-        self.far, self.revoked, self.token = True, False, token
+        self.far, self.revoked, self.shut = True, False, False
+        self.token_id = token_id
         knock = m.Knock(m.PROTOCOL, "1", session, token=token)
         self.way = Way(world.gate, self, lambda: knock)
         self.way.dial()
@@ -64,6 +70,9 @@ class FarClient(SimClient):
 
     def linked(self, wire: Wire, welcome: m.Welcome) -> None:
         """Go on."""
+        if not welcome.resumed:
+            for asked in self.asked.values():
+                asked.unsure |= asked.state in ("blocked", "turn")
         self.core.relinked(wire, Limits(welcome.requests, welcome.room, welcome.waits))
 
     def unlinked(self) -> None:
@@ -72,12 +81,6 @@ class FarClient(SimClient):
 
     def receive(self, message: Any) -> None:
         """Take one message."""
-        asked = self.asked.get(message.req)
-        if asked is not None and isinstance(message, m.Chunk) and not self.gone:
-            if not message.seq <= asked.seen < message.seq + message.count:
-                raise Broken("no frame is missed or doubled", f"{message.seq} came, {asked.seen} was next")
-            if asked.message.req in self.core._streams:  # pyright: ignore[reportPrivateUsage]
-                asked.seen = message.seq + message.count
         self.core.receive(message)
 
     def shut_out(self, why: m.Sorry) -> None:
@@ -90,7 +93,7 @@ class FarClient(SimClient):
 
     def leaves(self, message: Any) -> None:
         """The head sends this."""
-        if self.revoked:
+        if self.shut:
             raise Broken("who was shut out is told nothing", repr(message))
         self.world.leaving.to_client(self, message)
 
@@ -103,6 +106,12 @@ class FarClient(SimClient):
 
     def parted(self, near: Wire) -> None:
         """The head sees the end of a link."""
+
+    def misses(self, message: Any) -> None:
+        """The head says this where nobody hears it."""
+        asked = self.asked.get(message.req)
+        if asked is not None and isinstance(message, m.Blocked | m.Turn | m.SubmittedMany):
+            asked.unsure = True
 
     # what it asks
 
@@ -123,8 +132,15 @@ class FarClient(SimClient):
 
     def replied(self, asked: Asked, answer: Any) -> None:
         """The program has its answer."""
+        if asked.answered:
+            raise Broken("a question has one answer", f"{asked.message!r}: {answer!r}")
         if isinstance(answer, m.Chunk):
+            if not answer.seq <= asked.seen < answer.seq + answer.count:
+                raise Broken("no frame is missed or doubled", f"{answer.seq} came, {asked.seen} was next")
+            asked.seen = answer.seq + answer.count
             return
+        if isinstance(answer, m.StreamEnd) and answer.next_seq != asked.seen:
+            raise Broken("every frame comes before the end", f"{asked.seen} of {answer.next_seq}")
         asked.answered = True
         if isinstance(answer, m.Refusal) and answer.kind in _LOCAL:
             if asked.message.resent:
@@ -222,6 +238,9 @@ class Beats:
     def parted(self, near: Wire) -> None:
         """The head sees the end of a link."""
 
+    def misses(self, message: Any) -> None:
+        """The head says this where nobody hears it."""
+
 
 class FarWorker(SimWorker):
     """A worker in another process, with a lease; `near` begins in the head's own.
@@ -235,6 +254,7 @@ class FarWorker(SimWorker):
         self.id = hand.hello.worker
         self.far, self.revoked, self.frozen = True, False, False
         self._registered = self._inside = False
+        self.pickles: set[bytes] = set()
         far, near = wires()
         super().__init__(world.plane, far, near, hello)  # type: ignore[arg-type]
         knock = m.Knock(m.PROTOCOL, "1", world.plane.new_id(), "worker", token=TOKEN, worker=self.id)
@@ -247,7 +267,7 @@ class FarWorker(SimWorker):
         """It is in the head's own process for now."""
         self._registered, self._inside = True, True
         self.link, self.head_link = far, near
-        far.receive = self._receive
+        far.receive = self.receive
         self.worker.link = far
         self.worker.register()
 
@@ -285,7 +305,15 @@ class FarWorker(SimWorker):
 
     def receive(self, message: Any) -> None:
         """Take one message."""
+        if isinstance(message, m.Grant) and message.function is not None:
+            self.pickles.add(message.call.options.function.value)
         self._receive(message)
+
+    def _resolve(self, grant: m.Grant) -> HandBody:
+        value = grant.call.options.function.value
+        if value and value not in self.pickles and not self._inside:
+            raise Lacking("its pickle is not here")
+        return super()._resolve(grant)
 
     def shut_out(self, why: m.Sorry) -> None:
         """There will be no other link."""
@@ -304,6 +332,9 @@ class FarWorker(SimWorker):
         """The head sees the end of a link."""
         if self.model_hand.wire is near:
             self.sim.model.parted(self.model_hand)
+
+    def misses(self, message: Any) -> None:
+        """The head says this where nobody hears it."""
 
     def vanish(self, *, told: bool, noticed: bool) -> None:
         """Its process dies. `told`: somebody says so; `noticed`: the head sees the end of its link."""

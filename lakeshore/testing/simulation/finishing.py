@@ -8,6 +8,7 @@ from lakeshore.core.ids import text_of
 from . import resting
 from .asked import Asked
 from .facts import TERMINAL, Broken
+from .far import FarWorker
 from .steps import QUEUES, Steps
 from .world import World
 
@@ -20,6 +21,8 @@ def finish(world: World, steps: Steps) -> None:
     while world.workers:
         steps.lose()
     world.settle()
+    steps.advance(45.0)  # whoever had a lease has none by now
+    _rest(world)
     _open_queues(world, steps)
     _work_off(world, steps)
     _read_all(world, steps)
@@ -31,13 +34,23 @@ def _let_go(world: World, steps: Steps) -> None:
     while world.ghosts:
         steps.notice()
     world.store.failures.clear()
+    for worker in world.workers:
+        if isinstance(worker, FarWorker):
+            world.thaw(worker)
     for link in list(world.links):
         link.hold = False
         link.deliver()
     steps.release()
     steps.release_reads()
     world.settle()
+    steps.see()
+    world.settle()
+    for link in list(world.links):
+        link.hold = False
+        link.deliver()
     steps.advance(6.0)  # by then a failed commit has been tried again
+    if world.far_parties:
+        steps.advance(60.0)  # and everybody has another link
     _rest(world)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from lakeshore.core import messages as m
 from lakeshore.core.credit import Limits
 from lakeshore.core.door import Door, hash_of
+from lakeshore.core.guest import Nowhere
 from lakeshore.core.reception import Reception
 
 from .facts import Broken
@@ -54,6 +55,10 @@ class Party(Protocol):
         """The head sees the end of a link."""
         ...
 
+    def misses(self, message: Any) -> None:
+        """The head says this where nobody hears it."""
+        ...
+
 
 class Gate:
     """The entrance of the head that there is now.
@@ -81,7 +86,15 @@ class Gate:
             machine=hash_of(TOKEN),
             limits=self.limits,
         )
+        office = plane.head.office
+        office.on_removed = lambda token: self._revoke(self.door, token)
         self.reception = Reception(self.door, cast(Any, plane.clock))
+
+    def _revoke(self, door: Door, token: bytes) -> None:
+        for way in self.ways:
+            if getattr(way.party, "token_id", b"") == token:
+                way.party.shut = True  # type: ignore[attr-defined]
+        door.revoke(token)
 
     def crash(self) -> None:
         """The head's process ends: every wire to it is cut."""
@@ -110,12 +123,12 @@ class Way:
         self.seated = self.over = self.slowly = False
         self.back = _BACK
         self._welcome: tuple[Wire, m.Welcome] | None = None
-        gate.ways.append(self)
 
     @property
     def settled(self) -> bool:
         """Whether it has a link, or needs none any more."""
-        return self.over or (self.seated and len(self.nears) == 1)
+        whole = self.wire is not None and not self.wire.broken
+        return self.over or (self.seated and whole and len(self.nears) == 1)
 
     def dial(self) -> None:
         """Look for a link, unless there is one."""
@@ -123,6 +136,8 @@ class Way:
             return
         far, near = wires()
         self.wire = far
+        if self not in self.gate.ways:
+            self.gate.ways.append(self)
         self.nears.append(near)
         self.gate.world.links += [far, near]
         door = self.gate.door
@@ -143,21 +158,47 @@ class Way:
     def _leaves(self, message: Any, door: Door) -> None:
         if door.engine.ended:
             if not isinstance(message, m.Sorry):
-                raise Broken("nothing leaves a head that was superseded", repr(message))
+                self._break(Broken("nothing leaves a head that was superseded", repr(message)))
         elif isinstance(message, m.Sorry):
             if message.kind in _BLAMED and not self.party.revoked:
-                raise Broken("who does no harm is not cut", f"{message.kind}: {message.message}")
-        elif not isinstance(message, m.Welcome):
-            self.party.leaves(message)
+                self._break(Broken("who does no harm is not cut", f"{message.kind}: {message.message}"))
+        elif isinstance(message, m.Welcome):
+            self._spy(door)
+        else:
+            try:
+                self.party.leaves(message)
+            except Broken as broken:
+                self._break(broken)
+
+    def _spy(self, door: Door) -> None:
+        """Hear what its guest is told while it has no link."""
+        session, near = self.knock().session, self.nears[-1]
+        left = near.closed
+
+        def closed() -> None:
+            left()
+            guest = door._sessions.get(session)  # pyright: ignore[reportPrivateUsage]
+            if guest is not None and isinstance(guest.link, Nowhere):
+                guest._send = self.party.misses  # pyright: ignore[reportPrivateUsage]
+
+        near.closed = closed
+
+    def _break(self, broken: Broken) -> None:
+        """Keep it until the step is over: the reception would take it for a bug, and go on."""
+        self.gate.world.broken = self.gate.world.broken or broken
 
     def _arrives(self, message: Any, near: Wire, door: Door) -> None:
         if door is self.gate.door and not isinstance(message, m.Knock):
-            self.party.arrives(message, near)
+            try:
+                self.party.arrives(message, near)
+            except Broken as broken:
+                self._break(broken)
 
     def _parted(self, near: Wire) -> None:
         if near in self.nears:
             self.nears.remove(near)
-        self.gate.world.let_go(near)
+        if not near.sent:
+            self.gate.world.let_go(near)
         self.party.parted(near)
 
     def _first(self, wire: Wire, message: Any) -> None:
@@ -188,6 +229,7 @@ class Way:
 
     def _lost(self, wire: Wire) -> None:
         self.gate.world.let_go(wire)
+        self.gate.world.let_go(wire.other)
         if wire is not self.wire:
             return
         self.wire = self._welcome = None

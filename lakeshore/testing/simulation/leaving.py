@@ -40,6 +40,8 @@ class Leaving(Answers):
         asked = client.asked.get(message.req)
         if asked is None:
             raise Broken("an answer has a question", repr(message))
+        if asked.state == "done" and client.far and asked.given < asked.heard:
+            asked.state = "open"  # it was asked again
         if asked.state == "done":
             raise Broken("a question has one answer", f"{asked.kind}: {message!r}")
         self._to_client[type(message)](asked, message)
@@ -55,6 +57,8 @@ class Leaving(Answers):
                 raise Broken("a frame waits for its commit", what)
             if stored.data != message.data:
                 raise Broken("frames are what the body gave, each once", what)
+        if asked.heard > 1 and message.seq + message.count <= asked.cursor:
+            return  # it was asked on an earlier link, too: the client passes over that
         if not message.seq <= asked.cursor < message.seq + message.count:
             raise Broken("no frame is missed or doubled", f"{what}, {asked.cursor} was next")
         if asked.credit <= 0:
@@ -118,6 +122,8 @@ class Leaving(Answers):
                 frames.attempts[message.attempt] if frames else 0
             ):
                 raise Broken("an acknowledgement waits for its commit", f"frames of {text_of(message.id)}")
+        elif isinstance(message, m.Stop) and message.why == "stale":
+            hand.holds.discard((message.id, message.attempt))
         elif isinstance(message, m.Stop) and message.why == "kill":
             row = model.disk.rows.get(message.id)
             if row is not None and not (row.record.killing or row.state in TERMINAL):
@@ -154,5 +160,5 @@ class Leaving(Answers):
         if value:
             if message.function is not None:
                 hand.functions.add(value)
-            elif value not in hand.functions:
+            elif value not in hand.functions and not hand.leased:  # one in another process asks for it
                 raise Broken("a pickled body comes with its first grant", what)

@@ -143,6 +143,16 @@ def _end(r: random.Random) -> dict[str, Any]:
     return {"which": r.randrange(8), "how": how} | ({"size": 3000} if r.random() < 0.1 else {})
 
 
+def _sever(r: random.Random) -> dict[str, Any]:
+    step = {"up": r.choice((0, 0, 1, 2, 9)), "down": r.choice((0, 0, 1, 2, 9)), "noticed": r.random() < 0.5}
+    return step | {"back": r.choice((0.0, 0.0, 0.5, 4.0, 12.0, 45.0))}
+
+
+def _hire_far(r: random.Random) -> dict[str, Any]:
+    step = {"slots": r.randint(1, 3), "late": r.choice((0.0, 0.0, 10.0, 20.0))}
+    return step | {"queues": r.choice(("", "", "default", "a default")), "unknown": r.choice(("", "", "g"))}
+
+
 def _topic(r: random.Random) -> dict[str, Any]:
     return {"client": r.randrange(3), "topic": r.randrange(2)}
 
@@ -202,6 +212,24 @@ MAKERS: dict[str, Maker] = {
     "cut": lambda r: {"client": r.randrange(3), "noticed": r.random() < 0.5},
     "arrive": lambda r: {"ghost": r.randrange(3), "count": r.choice((1, 2))},
     "notice": lambda r: {"ghost": r.randrange(3)},
+    "sever": lambda r: {"client": r.randrange(3), "slowly": r.random() < 0.3} | _sever(r),
+    "half": lambda r: {"client": r.randrange(3)},
+    "dial": lambda r: {"way": r.randrange(4)},
+    "revoke": lambda r: {"client": r.randrange(3)},
+    "hire_far": _hire_far,
+    "hire_near": lambda r: {"slots": r.randint(1, 2)},
+    "sever_worker": lambda r: _which(r) | _sever(r),
+    "half_worker": _which,
+    "sever_beats": lambda r: _which(r) | {"back": r.choice((0.0, 5.0, 25.0))},
+    "mute": lambda r: _which(r) | {"beats": r.random() < 0.6},
+    "freeze": _which,
+    "thaw": _which,
+    "die": lambda r: _which(r) | {"told": r.random() < 0.5, "noticed": r.random() < 0.6},
+    "drain_far": lambda r: _which(r) | {"client": r.randrange(3)},
+    "remove_far": lambda r: _which(r) | {"client": r.randrange(3)},
+    "deaf": _number("seconds", 0.5, 5.0, 40.0, 300.0),
+    "takeover": _nothing,
+    "see": _nothing,
     "stall": _nothing,
     "turn": _number("limit", 1, 1, 2, 5),
     "go": _nothing,

@@ -10,6 +10,7 @@ from lakeshore.core.rows import InvocationRow, QueueRow
 
 from .asked import Asked
 from .facts import NEVER, SLACK, TERMINAL, Broken
+from .truth import LEASE, TICK
 
 if TYPE_CHECKING:
     from .truth import Hand
@@ -24,6 +25,8 @@ def check(world: World) -> None:
         for asked in client.asked.values():
             if asked.state in ("open", "turn"):
                 _check_asked(world, asked)
+            elif client.far and asked.state == "done" and not asked.answered:
+                raise Broken(AT_ONCE, f"the answer was lost: {asked.kind}: {asked.message!r}")
     _check_memory(world)
     _check_live(world)
     for worker in world.workers:
@@ -38,11 +41,18 @@ def _check_asked(world: World, asked: Asked) -> None:
     model, kind = world.model, asked.kind
     row = model.disk.rows.get(asked.id)
     what = f"{kind}: {asked.message!r}"
+    if asked.client.unsent(asked):
+        return
+    if asked.client.far and not asked.heard:
+        raise Broken("credit comes back", what)
     if kind == "wait":
         if row is None or row.state in TERMINAL:
             raise Broken(AT_ONCE, what)
     elif kind == "kill":
-        if row is None or row.state != "running" or not (asked.message.running or row.record.killing):
+        if row is None or row.state != "running":
+            raise Broken(AT_ONCE, what)
+        silent = model.hands[row.record.attempts[-1].worker].lost  # it is not known yet that it is
+        if not (asked.message.running or row.record.killing or silent):
             raise Broken(AT_ONCE, what)
     elif kind in ("follow", "topic"):
         _check_stream(world, asked, row)
@@ -78,14 +88,20 @@ def _check_memory(world: World) -> None:
 
 def _check_live(world: World) -> None:
     model = world.model
-    now, hired = model.now(), {worker.worker.hello.worker for worker in world.workers}
+    now, hired = model.now(), {worker.worker.hello.worker: worker for worker in world.workers}
     for id in model.disk.live:
         row = model.disk.rows[id]
         deadline = row.record.deadline
         if row.state == "running":
             attempt = row.record.attempts[-1]
-            if attempt.worker not in hired or (id, attempt.number) not in model.granted:
+            hand, key = model.hands[attempt.worker], (id, attempt.number)
+            if hand.leased and attempt.worker not in hired:
+                if now > hand.heard_at + LEASE + 10 * TICK:
+                    raise Broken("what runs is at a worker", text_of(id))
+            elif attempt.worker not in hired or key not in model.granted:
                 raise Broken("what runs is at a worker", text_of(id))
+            elif hand.leased and key not in {key for key, *_ in hired[attempt.worker].worker.attempts()}:
+                raise Broken("what runs is at a worker", f"{text_of(id)}: its worker has not got it")
             began = model.told_began.get((id, attempt.number))
             timeout = row.call.options.timeout
             if timeout is not None and began is not None and now > began + timeout + 10 + SLACK:
@@ -149,6 +165,8 @@ def _claimable(world: World, queue: bytes, unknown: set[str]) -> list[Invocation
 def _check_blocked(world: World, asked: Asked) -> None:
     """Whoever waits for room waits because there is none."""
     model = world.model
+    if any(other.unsure for client in world.clients for other in client.asked.values()):
+        return  # a turn may be kept for one who never heard of it
     message = asked.message if isinstance(asked.message, m.Submit) else asked.message.items[0]
     queue = model.disk.queues.get(model.disk.names.get(message.queue, b""))
     if queue is None or queue.state not in ("active", "paused"):

@@ -3,12 +3,12 @@ taken modulo what there is, so a step still means something when others are left
 
 from __future__ import annotations
 
-from .working import Working
+from .distance import Distance
 
 QUEUES = ("default", "a", "b", "c")
 
 
-class Steps(Working):
+class Steps(Distance):
     """All that may happen, by name."""
 
     # the store

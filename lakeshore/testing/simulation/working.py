@@ -46,6 +46,8 @@ class Working(Reading):
         """A worker ends at once, in good order: what it holds goes back."""
         worker = self._worker(which)
         if worker is not None:
+            if not worker.linked_now:
+                return
             self.world.model.hands[worker.worker.hello.worker].left = True
             worker.worker.leave()
             self.world.ended(worker, lost=False)
@@ -74,7 +76,11 @@ class Working(Reading):
         del worker.jobs[job.id]
         seconds = self.world.plane.clock.now - job.started
         if job.why and how != "anyway":
-            worker.worker.ended(job, _stopped(job, seconds))
+            report = _stopped(job, seconds)
+            if isinstance(report, m.GaveBack) and worker.far:
+                id = worker.model_hand.hello.worker
+                self.world.model.gave_back[job.id, job.attempt] = id  # whoever hears it
+            worker.worker.ended(job, report)
         elif how == "fail":
             worker.worker.ended(job, job.failed(ValueError("no"), seconds))
         elif how == "refuse":

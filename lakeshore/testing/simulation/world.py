@@ -9,8 +9,9 @@ from typing import Any
 from lakeshore.core import messages as m
 from lakeshore.core.bodies import Job
 from lakeshore.core.credit import Limits
+from lakeshore.core.door import hash_of
 from lakeshore.core.errors import StoreLocked
-from lakeshore.core.rows import Batch, Committed
+from lakeshore.core.rows import Batch, Committed, MetaRow
 from lakeshore.store.memory import MemoryStore
 from lakeshore.testing.faults import FaultyLink, FaultyStore
 from lakeshore.testing.hand import HandClient, HandPlane
@@ -75,6 +76,11 @@ class Former:
             return True
         return moved
 
+    def see(self) -> None:
+        """Have it write something."""
+        self.engine.batch.put(MetaRow("plane", self.door.head.plane))
+        self.engine.wake()
+
     def forget(self) -> None:
         """Let go of everything."""
         for part in (*self.engine_parts(), self):
@@ -92,11 +98,18 @@ class World:
         seed: what the plane's chance comes from.
         far: which of the programs are in other processes, by their place among them.
         limits: what each of those may have unanswered.
+        tokens: each of those has its own.
         options: of the plane: `retention`, `journal_bytes`.
     """
 
     def __init__(
-        self, seed: int, *, far: tuple[int, ...] = (), limits: Limits | None = None, **options: Any
+        self,
+        seed: int,
+        *,
+        far: tuple[int, ...] = (),
+        limits: Limits | None = None,
+        tokens: bool = False,
+        **options: Any,
     ) -> None:
         self.seed, self.chance = seed, Chance()
         self.chance.belongs_to(seed, 0)
@@ -112,11 +125,13 @@ class World:
         self.ghosts: list[tuple[Any, FaultyLink | Wire]] = []
         self.workers: list[SimWorker] = []
         self.links: list[FaultyLink | Wire] = []  # every end that may be slow
-        self.far = far
+        self.far, self.with_tokens = far, tokens
         self.former: list[Former] = []  # heads that were superseded and have not seen it
         self.gate = Gate(self, limits)
         self.gate.open()
         self.store.owner = self.plane.engine
+        self.tokens: list[str] = []
+        self.broken: Broken | None = None  # met where it could not be raised
         self.reports: deque[Any] = deque(maxlen=30)
         self.unanswered: deque[m.Submit] = deque(maxlen=10)  # submits of clients that are gone
         self.streams: list[Asked] = []
@@ -138,7 +153,7 @@ class World:
         """One of the programs, connected when it is first used."""
         while len(self.clients) <= number:
             if len(self.clients) in self.far:
-                self.clients.append(FarClient(self, len(self.clients)))
+                self.clients.append(FarClient(self, len(self.clients), *self._token()))
                 continue
             far, near = self.plane.connect()
             hand = HandClient(self.plane, far, near)
@@ -147,6 +162,23 @@ class World:
             self._listen(client, far, near)
             self.clients.append(client)
         return self.clients[number]
+
+    def _token(self) -> tuple[str, bytes] | tuple[()]:
+        """Of its own for each program, made by whoever owns the plane."""
+        if not self.with_tokens:
+            return ()
+        text = f"lks_{len(self.tokens)}"
+        self.tokens.append(text)
+        self.owner(m.CreateToken(1, hash_of(text), "admin", "default"))
+        self.plane.settle()
+        row = self.plane.head.office.token(hash_of(text))
+        stored = row is not None and self.plane.engine.idle  # else a crash would take it away
+        return (text, row.id) if row is not None and stored else ()
+
+    def owner(self, message: Any) -> None:
+        """Whoever owns the plane asks something, and waits for no answer."""
+        far, _ = self.plane.connect()
+        far.send(message)
 
     def _listen(self, client: SimClient, far: FaultyLink, near: FaultyLink) -> None:
         hear, arrive = near.receive, far.receive
@@ -359,6 +391,25 @@ class World:
         self.store.owner = self.plane.engine
         self.gate.open()
 
+    def thaw(self, worker: FarWorker) -> None:
+        """A frozen worker goes on."""
+        worker.frozen = False
+        if worker.beats is not None:
+            worker.beats.mute = False
+        wire = worker.way.wire
+        if wire is not None and not wire.broken:
+            wire.hold = wire.other.hold = False
+            wire.other.deliver()
+            wire.deliver()
+
+    def deaf(self, seconds: float) -> None:
+        """The head's process is stopped for a while, and nothing else is."""
+        clock = self.plane.clock
+        clock.now += seconds
+        clock.wall += seconds
+        self.model.deaf(seconds)
+        self.settle()
+
     def takeover(self) -> None:
         """Another process opens the store while the head still runs: it is superseded, and sees that at
         its next commit. What was in its process lives on, outside."""
@@ -370,6 +421,8 @@ class World:
         near = [worker for worker in self.workers if worker.model_hand.near]
         plane._open()  # pyright: ignore[reportPrivateUsage]
         self._opened()
+        self.store.release()
+        self.store.release_reads()
         for worker in near:
             assert isinstance(worker, FarWorker)
             worker.moved_out()
@@ -394,6 +447,8 @@ class World:
             self._settle()
             while self._let_go():
                 self._settle()
+        if self.broken is not None:
+            raise self.broken
 
     def _settle(self) -> None:
         self.plane.settle()
@@ -426,6 +481,11 @@ class World:
             former.forget()
         for part in (self.gate.door, self.gate, self.plane.engine, *self.plane.head.spaces.values(), self.plane, self.store, self):
             vars(part).clear()
+
+    @property
+    def far_parties(self) -> bool:
+        """Whether anybody is in another process."""
+        return bool(self.gate.ways)
 
     @property
     def quiet(self) -> bool:

@@ -1,0 +1,391 @@
+"""Stories of heads, programs and workers that lose each other, over TCP and on both loops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import daemon_jobs
+import pytest
+import shared_path
+from chaos import children
+from daemons import Daemon, pipe
+from heads import ServedHead, served
+from planes import PATIENCE, elsewhere, working
+from through import Through, beats, through
+
+import lakeshore as dls
+from lakeshore.core.framing import Decoder, encode
+from lakeshore.core.messages import PROTOCOL, Knock, Welcome
+from lakeshore.sdk import session
+from lakeshore.testing.proxy import Way
+
+BEAT = 0.2
+LEASE = 1.0
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def head(home: Path, tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedHead]:
+    beats(monkeypatch, BEAT)
+    with served(tmp_path / "plane.db", backend) as running:
+        yield running
+
+
+@pytest.fixture
+def q(head: ServedHead, backend: Any) -> Iterator[dls.Dispatch]:
+    with dls.Dispatch(head.url, backend=backend) as dispatch:
+        yield dispatch
+
+
+@pytest.fixture
+def way(head: ServedHead) -> Iterator[Through]:
+    with through(head.url) as proxy:
+        yield proxy
+
+
+# a link that swallows what it gets
+
+WAYS: list[tuple[Way, ...]] = [("up",), ("down",)]
+
+
+@pytest.mark.parametrize("ways", WAYS, ids=["up", "down"])
+def test_a_link_that_swallows_one_direction_of_a_program(
+    q: dls.Dispatch, way: Through, ways: tuple[Way, ...], backend: Any
+) -> None:
+    with dls.Dispatch(way.url, backend=backend) as far:
+        done = far.submit(shared_path.double, 1)
+        way.came()
+        way.swallow(*ways)
+        with (
+            elsewhere(far.submit, shared_path.double, 2, _key="k") as submitting,
+            elsewhere(far.result, done) as waiting,
+            elsewhere(lambda: [frame.value for frame in far.stream(done)]) as reading,
+        ):
+            way.came(2)  # it noticed, more than once: nobody closes these links
+            way.resume()
+            inv = submitting.result(PATIENCE)
+            assert q.submit(shared_path.double, 2, _key="k") == inv
+            assert dls.run_worker(q, drain=True) == 2
+            assert (waiting.result(PATIENCE), reading.result(PATIENCE)) == (2, [])
+    assert [job.id for job in q.jobs.list()] == [inv, done]
+
+
+@pytest.mark.parametrize("ways", WAYS, ids=["up", "down"])
+def test_a_link_that_swallows_one_direction_of_a_worker(
+    q: dls.Dispatch, way: Through, ways: tuple[Way, ...], backend: Any, tmp_path: Path
+) -> None:
+    first, log = pipe(tmp_path, "first"), tmp_path / "starts"
+    with dls.Dispatch(way.url, backend=backend) as far, working(far):
+        inv = q.submit(daemon_jobs.gate, str(log), str(first))
+        stream = iter(q.stream(inv))
+        assert next(stream).value == os.getpid()
+        way.came(3)  # the program, its worker, and what beats
+        way.swallow(*ways)
+        first.write_text("go")  # the end of it is swallowed, or its acknowledgement
+        more = q.submit(shared_path.double, 5)
+        way.came(2)
+        way.resume()
+        assert (q.result(inv), q.result(more)) == (None, 10)
+        assert [frame.value for frame in stream] == []
+    for job in map(q.get, (inv, more)):
+        outcomes = [attempt.outcome for attempt in job.attempts]
+        assert (outcomes[-1], {*outcomes[:-1]} <= {"returned"}) == ("succeeded", True)
+    assert log.read_text().count("\n") == 1
+
+
+# a head that lets in and then says nothing
+
+
+class Mute:
+    """A head that answers each hello, and nothing else, not even whether it is there."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        self.came = threading.Semaphore(0)
+        self._links = ExitStack()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                link = self._links.enter_context(self._server.accept()[0])
+                decoder, heard = Decoder(), list[Any]()
+                while not heard:
+                    heard += decoder.feed(link.recv(65536))
+                assert isinstance(heard[0], Knock)
+                limits = (1 << 24, 100, 1 << 24, 100)
+                link.sendall(
+                    b"".join(encode([Welcome(PROTOCOL, "", "p", b"h", "x", "plane", False, 9.0, *limits)]))
+                )
+                self.came.release()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._links.close()
+
+
+@pytest.fixture
+def mute(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mute]:
+    beats(monkeypatch, 0.05)
+    head = Mute()
+    yield head
+    head.close()
+
+
+def test_a_head_that_answers_the_hello_and_then_nothing(
+    mute: Mute, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "OUTAGE", 0.5)
+    q = dls.Dispatch(mute.url, backend=backend, token="lks_x", namespace="x")
+    with elsewhere(q.result, "01K2Z7M3Q4W5E6R7T8Y9ZABCDE") as waiting:
+        for ask in (lambda: q.submit(shared_path.double, 1), q.queues.ls, lambda: q.kill("0" * 26)):
+            with pytest.raises(dls.OutcomeUnknown, match="may have been done or not"):
+                ask()
+        with pytest.raises(dls.OutcomeUnknown):
+            q.queues.add("narrow")
+        for _ in range(5):
+            assert mute.came.acquire(timeout=PATIENCE)
+        assert not waiting.done()
+        q.close()
+        with pytest.raises(dls.PlaneClosed):
+            waiting.result(PATIENCE)
+
+
+def test_a_worker_of_a_head_that_says_nothing_stops_when_told(mute: Mute, backend: Any) -> None:
+    q = dls.Dispatch(mute.url, backend=backend, token="lks_x", namespace="x")
+    stop = threading.Event()
+    with elsewhere(dls.run_worker, q, stop=stop) as ran:
+        for _ in range(4):
+            assert mute.came.acquire(timeout=PATIENCE)
+        stop.set()
+        assert ran.result(PATIENCE) == 0
+    q.close()
+
+
+# tokens
+
+
+def test_a_worker_whose_token_is_revoked(head: ServedHead, q: dls.Dispatch, backend: Any) -> None:
+    made = q.tokens.create("work", name="works")
+    with (
+        dls.Dispatch(head.url, backend=backend, token=made.token) as far,
+        elsewhere(dls.run_worker, far) as ran,
+    ):
+        assert q.result(q.submit(shared_path.double, 1)) == 2
+        q.tokens.remove("works")
+        with pytest.raises(dls.Unauthorized, match="removed"):
+            ran.result(PATIENCE)
+    inv = q.submit(shared_path.double, 2)
+    assert q.get(inv).state == "queued"  # it is given nothing more
+
+
+# a worker that is started again
+
+
+def test_a_worker_restarted_under_the_same_host_name(
+    home: Path, tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, log = pipe(tmp_path, "gate.1"), pipe(tmp_path, "gate.2"), tmp_path / "starts"
+    with (
+        served(tmp_path / "plane.db", backend, lease=LEASE) as head,
+        dls.Dispatch(head.url, backend=backend) as q,
+    ):
+        inv = q.submit(daemon_jobs.gate, str(log), str(tmp_path / "gate"))
+        stream = iter(q.stream(inv))
+        with Daemon(home, head.url, "--backend", backend, "--name", "node7") as old:
+            assert next(stream).attempt == 1
+            (before,) = q.workers.list()
+            for pid in (*children(old.pid), old.pid):
+                os.kill(pid, signal.SIGKILL)
+        with Daemon(home, head.url, "--backend", backend, "--name", "node7") as new:
+            assert next(stream).attempt == 2  # which is not the old one's, whatever it is called
+            (now,) = q.workers.list()
+            assert now.name == before.name == "node7"
+            assert now.id != before.id
+            assert q.workers.show("node7").id == now.id
+            assert q.workers.show(before.id).state == "ended"
+            second.write_text("go")
+            assert q.result(inv, timeout=PATIENCE) is None
+            attempts = q.get(inv).attempts
+            assert [(each.worker, each.outcome) for each in attempts] == [
+                (before.id, "lost"),
+                (now.id, "succeeded"),
+            ]
+            assert new.end() == 0
+    assert log.read_text().count("\n") == 2
+    first.unlink()
+
+
+# leaving while the head is away
+
+
+@pytest.mark.anyio
+async def test_a_program_that_is_cancelled_while_it_reconnects(
+    home: Path, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    head = await anyio.to_thread.run_sync(ServedHead, tmp_path / "plane.db", anyio_backend_name)
+    away = anyio.Event()
+
+    async def read(q: dls.AsyncDispatch, inv: str) -> None:
+        assert [frame async for frame in q.stream(inv)] == []
+
+    async def program() -> None:
+        async with dls.AsyncDispatch(head.url) as q, anyio.create_task_group() as tasks:
+            await tasks.start(dls.arun_worker, q)
+            inv = await q.submit(shared_path.double, 1)
+            assert await q.result(inv) == 2
+            later = await q.submit(shared_path.double, 2, _delay=3600)
+            for wait in (q.result, q.get, read):
+                tasks.start_soon(wait, *((q, later) if wait is read else (later,)))
+            await anyio.to_thread.run_sync(head.stop)
+            tasks.start_soon(q.submit, shared_path.double, 3)
+            away.set()
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(program)
+            await away.wait()
+            tasks.cancel_scope.cancel()
+    await anyio.to_thread.run_sync(head.start)
+    try:
+        async with dls.AsyncDispatch(head.url) as q:
+            assert [str(job.state) for job in await q.jobs.list()] == ["queued", "succeeded"]
+    finally:
+        await anyio.to_thread.run_sync(head.stop)
+
+
+def test_a_program_is_closed_while_the_head_is_away(head: ServedHead, q: dls.Dispatch) -> None:
+    inv = q.submit(shared_path.double, 1)
+    calls: list[Callable[[], Any]] = [
+        lambda: q.result(inv),
+        lambda: list(q.stream(inv)),
+        lambda: q.get(inv),
+        lambda: q.submit(shared_path.double, 2),
+        lambda: dls.run_worker(q),
+    ]
+    head.stop()
+    with ThreadPoolExecutor(len(calls)) as pool:
+        waiting = [pool.submit(call) for call in calls]
+        q.close()
+        for future in waiting[:-1]:
+            with pytest.raises(dls.PlaneClosed):
+                future.result(PATIENCE)
+        ended(waiting[-1])
+    head.start()
+    with dls.Dispatch(head.url) as other:
+        assert [job.id for job in other.jobs.list()] == [inv]
+
+
+def ended(worker: Future[int]) -> None:
+    """It has ended, or had not even begun."""
+    with suppress(dls.PlaneClosed):
+        assert worker.result(PATIENCE) == 0
+
+
+LEAVES = """
+    import sys, threading
+    import lakeshore as dls
+
+    class Gone(threading.Thread):
+        def run(self):
+            try:
+                q.result(inv)
+            except dls.PlaneClosed as error:
+                print("told", flush=True)
+
+    q = dls.Dispatch(sys.argv[1], backend=sys.argv[2])
+    inv = q.submit(print, 1)
+    Gone().start()
+    print("ready", flush=True)
+    sys.stdin.readline()  # the head is away now
+    if sys.argv[3] == "raises":
+        sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["returns", "raises"])
+def test_an_interpreter_ends_while_the_head_is_away(
+    head: ServedHead, q: dls.Dispatch, tmp_path: Path, backend: Any, how: str
+) -> None:
+    (tmp_path / "leaves.py").write_text(textwrap.dedent(LEAVES))
+    command = [sys.executable, str(tmp_path / "leaves.py"), head.url, backend, how]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        head.stop()
+        out, err = process.communicate("go\n", PATIENCE)
+    assert (process.returncode, err) == (3 if how == "raises" else 0, "")
+    assert out == "told\n"
+
+
+# nothing is left behind
+
+
+def sizes(head: ServedHead) -> dict[str, int]:
+    """What a head keeps for those who are in, by name."""
+    plane = head.host.plane
+    found: dict[str, int] = {}
+    space = plane.head.space("default")
+    for name, owner in (("door", plane.door), ("reception", plane.reception), ("space", space)):
+        for key, value in vars(owner).items():
+            if isinstance(value, dict | set | list):
+                found[f"{name}.{key}"] = len(value)  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+def test_short_programs_leave_nothing_in_the_head(
+    home: Path, tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 1000 if "LAKESHORE_LONG" in os.environ else 60
+    with (
+        served(tmp_path / "plane.db", backend, lease=LEASE) as head,
+        dls.Dispatch(head.url, backend=backend) as q,
+    ):
+        inv = q.submit(shared_path.double, 1)
+
+        def short(_: int) -> None:
+            with dls.Dispatch(head.url, backend=backend) as far:
+                assert far.get(inv).state == "queued"
+                far.stream(inv).close()
+                with pytest.raises(TimeoutError):
+                    far.result(inv, timeout=0.001)
+
+        short(0)
+        until(q, lambda: sizes(head)["door.guests"] == 1 and sizes(head)["door._entries"] == 1)
+        before = sizes(head)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(short, range(count)))
+        until(q, lambda: sizes(head) == before)
+        assert len(head.host.plane.head.space("default").live) == 1
+        (entry,) = head.host.plane.head.space("default").live.values()
+        assert not entry.waiters
+        q.kill(inv)
+
+
+def until(q: dls.Dispatch, what: Callable[[], bool]) -> None:
+    """Ask the head something again and again until that is so; the test hangs where it never is."""
+    while not what():
+        q.status()
