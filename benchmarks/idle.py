@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import flow
 import remote
-from cast import Player, cast, proportional
+from cast import Cast, Player, cast, proportional
 from setting import SLOTS, Figures, Setting
 
 import lakeshore as dls
@@ -42,7 +42,7 @@ def idle(setting: Setting) -> Figures:
         return setting.run(_measure, players, head, setting.n)
 
 
-async def _measure(players: Any, head: Player, n: int) -> Figures:
+async def _measure(players: Cast, head: Player, n: int) -> Figures:
     parts = [n // PROCESSES + (number < n % PROCESSES) for number in range(PROCESSES)]
     async with dls.AsyncDispatch(head.url) as q:
         await q.queues.add(QUEUE)
@@ -52,17 +52,17 @@ async def _measure(players: Any, head: Player, n: int) -> Figures:
         crowds = [players.play("play", head.url, part, part, script="idle.py") for part in parts if part]
         for crowd in crowds:
             await anyio.to_thread.run_sync(crowd.until, "ready")
-        await _all_in(q, few, n)
         await anyio.sleep(WINDOW * n / 10)  # the work of letting them in is over
         before, window = head.cpu(), WINDOW * n
         await anyio.sleep(window)
         share, large = (head.cpu() - before) / window * 100, proportional(head.pid)
-        among = await flow.serial(q, int(SERIAL * n))
-        await _all_in(q, few, n)
+        among, many = await flow.serial(q, int(SERIAL * n)), await q.status()
     for crowd in crowds:
         crowd.tell("end")
-        if (told := json.loads(crowd.until("{")))["lost"]:
+        if (told := json.loads(crowd.until('{"links"')))["lost"]:
             raise AssertionError(f"idle links were lost: {told}")
+    if (many.workers - few.workers, many.clients - few.clients) != (n, 3 * n):
+        raise AssertionError(f"there should be {n} more daemons and clients than in {few}: {many}")
     return {
         "MB": large / remote.MB,
         "CPU %": share,
@@ -71,12 +71,6 @@ async def _measure(players: Any, head: Player, n: int) -> Figures:
         "alone p50 us": alone["p50 us"],
         "KB each": (large - small) / 1e3 / (2 * n),
     }
-
-
-async def _all_in(q: dls.AsyncDispatch, few: dls.PlaneStatus, n: int) -> None:
-    many = await q.status()
-    if (many.workers - few.workers, many.clients - few.clients) != (n, 3 * n):
-        raise AssertionError(f"there should be {n} more daemons and clients than in {few}: {many}")
 
 
 class Idle:

@@ -7,6 +7,7 @@ never asserted: compare figures of one run, or of runs whose calibration agrees.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -64,8 +65,9 @@ def _json(command: list[str], given: dict[str, str]) -> dict[str, float]:
         except subprocess.TimeoutExpired:
             raise Absent(f"{' '.join(command)} took more than {PATIENCE} s") from None
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            if (status := process.poll()) is None or status < 0:  # killed, it has ended nothing itself
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
         raise Absent(f"{' '.join(command)} failed:\n{errors[-2000:]}")
     return json.loads(out.splitlines()[-1])

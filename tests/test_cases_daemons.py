@@ -21,7 +21,7 @@ import lakeshore as dls
 from lakeshore.core.framing import Decoder, encode
 from lakeshore.core.messages import PROTOCOL, Knock, Minding, Welcome
 from lakeshore.sdk.credentials import machine_token
-from lakeshore.testing.proxy import Proxy
+from lakeshore.testing.proxy import Proxy, Way
 
 LEASE = 1.0
 
@@ -196,14 +196,14 @@ def test_a_machine_that_slept_is_fenced(
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_link_that_swallows_one_direction(
-    q: dls.Dispatch, head: ServedHead, home: Path, log: Path, tmp_path: Path, way: str
+    q: dls.Dispatch, head: ServedHead, home: Path, log: Path, tmp_path: Path, way: Way
 ) -> None:
     first, second = pipe(tmp_path, "gate.1"), pipe(tmp_path, "gate.2")
     inv = jobs.gate.submit(str(log), str(tmp_path / "gate"))
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(Proxy(head.url)) as proxy,
-        Daemon(home, proxy.address, "--name", "muffled", LAKESHORE_TOKEN=machine_token()) as muffled,
+        Daemon(home, proxy.address, "--name", "muffled", LAKESHORE_TOKEN=machine_token()),
     ):
         child = begun(q, inv)
         with Daemon(home, head.url, "--name", "other") as other:
@@ -217,7 +217,7 @@ def test_a_link_that_swallows_one_direction(
             assert starts(log) == 2
             q.workers.drain("other")
             assert other.ended() == 0
-        assert q.result(jobs.pid.submit(), timeout=12) == child, muffled.said  # it is back
+        assert q.result(jobs.pid.submit(), timeout=PATIENCE) == child  # it is back
 
 
 class Mute(threading.Thread):

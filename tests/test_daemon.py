@@ -16,7 +16,7 @@ from typing import Any
 import daemon_jobs as jobs
 import pytest
 from cli import LAKESHORE, Done, environment, process
-from daemons import PATIENCE, Daemon, wait_gone
+from daemons import PATIENCE, Daemon, pipe, wait_gone
 from heads import served
 
 import lakeshore as dls
@@ -196,15 +196,17 @@ def test_removed_it_ends_for_good(place: Place) -> None:
             place.q.result(inv, timeout=PATIENCE)
 
 
-def test_what_can_not_be_stopped_is_killed(place: Place) -> None:
+def test_what_can_not_be_stopped_is_killed(place: Place, tmp_path: Path) -> None:
     if place.backend == "trio":
         pytest.skip("the loop is not what hangs, and it takes its time")
     with Daemon(place.home, place.url, "--name", "d5", "--queue", "third") as daemon:
-        inv = place.q.submit(jobs.wedged)
-        next(iter(place.q.stream(inv)))
+        held = pipe(tmp_path, "held")
+        inv = place.q.submit(jobs.wedged, str(held))
+        held.read_text()
         assert place.run("exec", "d5", "--", "echo", "here").out == "here\n"  # the parent is well
         place.q.workers.remove("d5")
         assert daemon.ended() == 3
+        daemon.told("does not end: it is killed")
         with pytest.raises(dls.InvocationKilled):
             place.q.result(inv, timeout=PATIENCE)
 

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 import lakeshore as dls
-from lakeshore.sdk import host
+from lakeshore.sdk import residence
 from lakeshore.store.memory import MemoryStore
 from lakeshore.testing.faults import FaultyStore
 
@@ -29,7 +29,7 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
         made.append(FaultyStore(MemoryStore(limit)))
         return made[-1]
 
-    monkeypatch.setattr(host, "MemoryStore", make)
+    monkeypatch.setattr(residence, "MemoryStore", make)
     return made
 
 

@@ -86,6 +86,20 @@ async def test_who_answers_stays(line: Line) -> None:
     assert line.messages == []  # a Pong is nobody's business
 
 
+async def test_who_answers_at_once_stays_though_the_next_look_comes_late(line: Line) -> None:
+    """The answer is then as old as a beat, and more than that by as much as the loop is late."""
+    await anyio.sleep(10.001)
+    assert line.read() == [Ping()]
+    line.raw.sock.send(control(Pong()))
+    await anyio.sleep(0.001)
+    line.link._pulse.heard = line.start + 10  # it came without any delay
+    await anyio.sleep(10)
+    assert line.ended == []
+    assert line.read() == [Ping()]
+    await anyio.sleep(10)
+    assert line.ended == [pytest.approx(30)]
+
+
 async def test_who_says_anything_is_not_asked(line: Line) -> None:
     for number in range(5):
         await anyio.sleep(9)

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from .credit import Limits, Meter
 from .engine import Engine
 from .errors import BadRequest, Forbidden, Refused
 from .intake import refusal
 from .messages import (
     Blocked,
+    Chunk,
     Credit,
     Drop,
     Exec,
@@ -47,6 +50,29 @@ class Nowhere:
         """There is nothing to close."""
 
 
+class _Stream:
+    """An open stream of frames: how far it was sent, and what may still be sent."""
+
+    __slots__ = ("credit", "cursor", "message", "paused", "room")
+
+    def __init__(self, message: Follow | FollowTopic) -> None:
+        self.message = message
+        self.cursor, self.credit, self.room = max(0, message.since), message.credit, message.room
+        self.paused = False
+
+    def sent(self, chunk: Chunk) -> None:
+        """Count what leaves."""
+        fresh = chunk.seq + chunk.count - self.cursor
+        self.cursor += fresh
+        self.credit -= fresh
+        self.room -= len(chunk.data)
+
+    def again(self) -> Follow | FollowTopic:
+        """The request that goes on from here."""
+        credit, room = max(0, self.credit), max(0, self.room)
+        return msgspec.structs.replace(self.message, since=self.cursor, credit=credit, room=room)
+
+
 class Guest(Peer):
     """A peer from outside.
 
@@ -75,7 +101,8 @@ class Guest(Peer):
         self._full = False
         self._held: dict[int, Any] = {}  # by number, what is not looked at while its link is full
         self._credits: dict[int, Credit] = {}
-        self._following: set[int] = set()  # the numbers of its open streams
+        self._streams: dict[int, _Stream] = {}  # of frames, by number
+        self._executing: set[int] = set()  # the numbers of commands whose output it reads
         self._about: dict[int, bytes] = {}  # which invocation an open request is about
 
     def receive(self, message: Any) -> None:
@@ -100,6 +127,8 @@ class Guest(Peer):
     def deliver(self, message: Any) -> None:
         """As an outlet: answer the peer."""
         req = message.req
+        if self._streams and req in self._streams and not self._passes(self._streams[req], message):
+            return
         if not message.more:
             self.open.pop(req, None)
             self._about.pop(req, None)
@@ -111,6 +140,18 @@ class Guest(Peer):
             self._meter.give(req)
         self._send(message)
 
+    def _passes(self, stream: _Stream, message: Any) -> bool:
+        """Whether a stream goes on: while its link is full it does not, however much credit it has."""
+        if stream.paused:
+            return False  # it was on its way
+        if type(message) is Chunk:
+            if self._full:
+                stream.paused = True
+                self._route(Drop(message.req))
+                return False
+            stream.sent(message)
+        return True
+
     # requests
 
     def _request(self, message: Any) -> None:
@@ -119,7 +160,8 @@ class Guest(Peer):
         if kind is Drop:
             self._meter.give(req)
             self._credits.pop(req, None)
-            self._following.discard(req)
+            self._streams.pop(req, None)
+            self._executing.discard(req)
             self._about.pop(req, None)
             if self._held.pop(req, None) is None:
                 self._route(message)
@@ -133,6 +175,10 @@ class Guest(Peer):
 
     def _credit(self, message: Credit) -> None:
         if not self._full:
+            stream = self._streams.get(message.req)
+            if stream is not None:
+                stream.credit += message.frames
+                stream.room += message.size
             self._route(message)
             return
         before = self._credits.get(message.req, Credit(message.req, 0))
@@ -146,8 +192,10 @@ class Guest(Peer):
             elif not isinstance(message, _SUBMITS):
                 return  # it is answered as if it had not
         if self._admit(message):
-            if isinstance(message, _STREAMS):
-                self._following.add(message.req)
+            if isinstance(message, Exec):
+                self._executing.add(message.req)
+            elif isinstance(message, _STREAMS):
+                self._streams[message.req] = _Stream(message)
             elif isinstance(message, _ENDING):
                 self._about[message.req] = message.id
             self._route(message)
@@ -196,7 +244,7 @@ class Guest(Peer):
         for req in self._held:
             self._meter.give(req)  # it asks for these again
         self._held.clear()
-        for req in list(self._following):
+        for req in (*self._streams, *self._executing):
             self._request(Drop(req))
         for req, id in list(self._about.items()):
             self._request(Drop(req, id))  # it asks again, if it still wants to know
@@ -212,6 +260,10 @@ class Guest(Peer):
         credits, self._credits = self._credits, {}
         for credit in credits.values():
             self._credit(credit)
+        for stream in self._streams.values():
+            if stream.paused:
+                stream.paused = False
+                self._route(stream.again())
         held, self._held = self._held, {}
         for message in held.values():
             self._request(message)

@@ -21,6 +21,7 @@ from .waiting import hint_of, wait
 log = logging.getLogger("lakeshore")
 
 BEATS = 0.2  # of a lease between two beats: three may be lost or late
+_ANSWER = 2.0  # seconds at least that the head may take to answer: a link may be slow
 _FIRST, _LONGEST = 0.1, 5.0  # seconds between tries to reach the head
 
 
@@ -82,13 +83,13 @@ class Beater:
         link = BlockingLink(self._address, ca=self._ca)
         try:
             link.send(knock(new_id(), "beat", self._namespace, self._token, self._worker))
-            answer: Any = link.receive(self._every)
+            answer: Any = link.receive(max(self._every, _ANSWER))
             self._hint, self._let_in = hint_of(answer), type(answer) is Welcome
             if not self._let_in:
                 return
             while not self._stopped.is_set() and not self._moved:
                 link.send(Beat(self._worker))
-                answer = link.receive(self._every)
+                answer = link.receive(max(self._every, _ANSWER))
                 if answer is None or type(answer) is Sorry:
                     self._hint = hint_of(answer)
                     return  # it is silent, or says goodbye: a new link may help

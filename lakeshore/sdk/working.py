@@ -277,8 +277,9 @@ class Working:
             self._beater.point(session.address, welcome.lease * BEATS)
 
     def register_again(self) -> None:
-        """As who beats for it has heard, the head does not know it any more. From any thread."""
-        self._given_up()
+        """As who beats for it has heard, the head does not know it, if it did. From any thread."""
+        if self._worker is not None and self._worker.lease is not None:
+            self._given_up()
 
     def _given_up(self) -> None:
         """The head does not know this worker any more; called on the thread that beats."""

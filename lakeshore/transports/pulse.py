@@ -36,7 +36,7 @@ class Pulse:
     ) -> None:
         self._backend, self._beat = backend, beat
         self._read, self._ask, self._lose = read, ask, lose
-        self._asked = False
+        self._asked: float | None = None  # when, if there is no answer yet
         self._due = self.heard = backend.now()
         self._timer: Timed | None = None
 
@@ -57,16 +57,17 @@ class Pulse:
 
     def _tick(self) -> None:
         late = self._backend.now() - self._due > self._beat / 2
-        if late or self._asked:
+        if late or self._asked is not None:
             self._read()
             if self._timer is None:  # that was the end
                 return
+        if self._asked is not None and self.heard >= self._asked:  # however long ago: this may be late, too
+            self._asked = None
         silence = self._backend.now() - self.heard
         if silence < self._beat:
-            self._asked = False
             self._wait(self._beat - silence)
-        elif late or not self._asked:
-            self._asked = True
+        elif late or self._asked is None:
+            self._asked = self._backend.now()
             self._ask()
             if self._timer is not None:
                 self._wait(self._beat)

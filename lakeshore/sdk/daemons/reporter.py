@@ -55,7 +55,6 @@ class Reporter:
         self, options: DaemonOptions, dismissed: Callable[[str], None], unknown: Callable[[bytes], None]
     ) -> None:
         self._options, self._dismissed, self._unknown = options, dismissed, unknown
-        self._registered = b""  # a child that the head has known
         self._worker, self._pid = b"", 0
         self._deaths: dict[bytes, str] = {}  # that the head has not confirmed
         self._awake, self._waker = os.pipe()
@@ -66,7 +65,7 @@ class Reporter:
         self._known = False  # a head has let us in before
         self._trouble = ""
         self._hint = 0.0  # seconds that the head wants us to stay away
-        self._every = 0.0  # seconds between beats, once a head has said so
+        self._every: float = 0.0  # seconds between beats, once a head has said so
         self._minding = b""  # what the head was told on this link
         self._said: set[bytes] = set()  # deaths that it was told on this link
         self._thread = threading.Thread(target=self._run, name="lakeshore parent", daemon=True)
@@ -134,6 +133,8 @@ class Reporter:
 
     def _say(self, error: Exception) -> None:
         """Until a head was there; afterwards the child says what is in the way."""
+        if "://" not in self._options.address:
+            return  # the child hosts the path itself, or says why not
         if isinstance(error, Refused) and not isinstance(error, Unreachable):
             return  # the child is told the same
         text = str(error)
@@ -209,10 +210,8 @@ class Reporter:
     def _take(self, link: BlockingLink, message: Any) -> None:
         if isinstance(message, Beaten):
             self._deaths.pop(message.worker, None)
-            if message.known:
-                self._registered = message.worker
-            elif message.worker == self._registered == self._worker:
-                self._unknown(message.worker)
+            if not message.known and message.worker == self._worker:
+                self._unknown(message.worker)  # it may be on its way still: it knows that best
         elif isinstance(message, Execute):
             environment = {**os.environ, "LAKESHORE_WORKER_PID": str(self._pid)}
             self._commands[message.exec] = Command(message, link.send, environment)

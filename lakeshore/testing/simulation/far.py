@@ -142,6 +142,8 @@ class FarClient(SimClient):
         if isinstance(answer, m.StreamEnd) and answer.next_seq != asked.seen:
             raise Broken("every frame comes before the end", f"{asked.seen} of {answer.next_seq}")
         asked.answered = True
+        if asked.kind in ("follow", "topic"):
+            self.core.close_stream(asked.message.req, asked.id)
         if isinstance(answer, m.Refusal) and answer.kind in _LOCAL:
             if asked.message.resent:
                 raise Broken("what does no harm twice is asked again", f"{asked.message!r}: {answer.kind}")

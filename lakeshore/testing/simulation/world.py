@@ -27,6 +27,7 @@ from .local import SimWorker
 from .truth import Hand
 from .wires import Wire
 
+_PATIENCE = 200  # turns of a head that was superseded, until it sees that
 CLOSED = m.Refusal(0, "PlaneClosed", "the link is gone")
 
 
@@ -66,10 +67,14 @@ class Former:
 
     def __init__(self, world: World, engine: Any, door: Any, reception: Any) -> None:
         self.world, self.engine, self.door, self.reception = world, engine, door, reception
+        self._turns = 0
 
     def pump(self) -> bool:
         """Let it go on; whether anything moved."""
-        moved = bool(self.engine.pump()) or self.engine.due <= self.engine.monotonic()
+        self._turns += 1
+        if self._turns > _PATIENCE:  # it may read again and again what only the other can tell
+            self.see()
+        moved = bool(self.engine.pump(16)) or self.engine.due <= self.engine.monotonic()
         if self.engine.ended:
             self.world.former.remove(self)
             self.door.close(m.Sorry("Busy", "another process has the plane now", retry_after=0.0))
