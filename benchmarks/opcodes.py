@@ -1,4 +1,4 @@
-"""What one job costs a head, a program and a worker, in bytecodes: `opcodes.py jobs|serial [asyncio|trio]`.
+"""What a job costs a head, a program and a worker, in bytecodes: `opcodes.py jobs|serial|… [asyncio|trio]`.
 
 Unlike a time this hardly moves from run to run. It says where Python is executed, not how long that takes:
 what C does (SQLite, msgspec, sockets) is counted as the call of it.
@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -23,6 +23,7 @@ import anyio
 import flow
 import player
 import remote
+from bodies import nothing
 from cast import Cast, Player, cast
 from rich.console import Console
 from rich.table import Table
@@ -30,11 +31,26 @@ from setting import SLOTS, Setting
 
 import lakeshore as dls
 
-KINDS = {"jobs": flow.jobs, "serial": flow.serial}
 ROOT = Path(__file__).resolve().parent.parent
 RESET, TELL = signal.SIGUSR1, signal.SIGUSR2
 WHERE = "BENCHMARK_COUNTS"  # names the folder for what was counted
 Row = tuple[str, int, int]  # a function, its bytecodes, its calls
+
+
+async def submits(q: dls.AsyncDispatch, n: int) -> None:
+    """Bulk submits to a queue that is paused."""
+    if not any(queue.name == "bulk" for queue in await q.queues.ls()):
+        await q.queues.add("bulk")
+        await q.queues.pause("bulk")
+    await q.submit_many(dls.udf(nothing.fn, queue="bulk"), [{}] * n)
+
+
+KINDS: dict[str, Callable[[dls.AsyncDispatch, int], Awaitable[Any]]] = {
+    "jobs": flow.jobs,
+    "serial": flow.serial,
+    "submits": submits,
+    "frames": flow.frames,
+}
 
 
 class Counter:
@@ -167,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("loop", choices=["asyncio", "trio"], nargs="?", default="asyncio")
-    parser.add_argument("-n", type=int, default=2_000, help="how many jobs")
+    parser.add_argument("-n", type=int, default=2_000, help="how many jobs, or frames")
     parser.add_argument("--top", type=int, default=10, help="how many functions of each process")
     parser.add_argument("--files", action="store_true", help="add the functions of each file up")
     options = parser.parse_args()
@@ -175,7 +191,7 @@ def main() -> None:
     for name, rows in count(options.kind, options.loop, options.n).items():
         codes = sum(taken for _, taken, _ in rows) / options.n
         calls = sum(called for _, _, called in rows) / options.n
-        table = Table(f"{name}: {codes:,.0f} bytecodes a job", "bytecodes", f"calls (of {calls:,.0f})")
+        table = Table(f"{name}: {codes:,.0f} bytecodes each", "bytecodes", f"calls (of {calls:,.0f})")
         for where, taken, called in (by_file(rows) if options.files else rows)[: options.top]:
             table.add_row(where, f"{taken / options.n:,.1f}", f"{called / options.n:,.2f}")
         console.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import anyio
 
@@ -44,7 +44,7 @@ def streams(log: str, n: int, seconds: float) -> Iterator[int]:
 
 
 @dls.udf
-async def astreams(log: str, n: int, seconds: float) -> Iterator[int]:  # pyright: ignore
+async def astreams(log: str, n: int, seconds: float) -> AsyncIterator[int]:
     begun(log)
     for value in range(20):
         yield value

@@ -31,6 +31,15 @@ LEASE = 30.0
 CALL = Call(Options(Function("f", "crowd:f"), "async", None, 0, 1.0, 300.0), pack_call((), {}))
 
 
+async def until(what: Callable[[], bool]) -> None:
+    """Virtual time passes until that is so."""
+    for _ in range(100_000):
+        if what():
+            return
+        await anyio.sleep(0.1)
+    raise AssertionError("it never was so")
+
+
 class End:
     """One end of a link whose messages take a turn of the loop."""
 
@@ -273,8 +282,7 @@ class Crowd:
 
     async def all_linked(self) -> None:
         """Until everybody is."""
-        while self.linked < len(self.workers) + len(self.programs):
-            await anyio.sleep(0.2)
+        await until(lambda: self.linked == len(self.workers) + len(self.programs))
 
 
 @asynccontextmanager

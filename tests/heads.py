@@ -68,6 +68,14 @@ class ServedHead:
             self._stop()
             thread.join()
 
+    def join(self) -> None:
+        """It ends by itself. Raises what it ended with."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
     def restart(self) -> None:
         """It goes down and comes back."""
         self.stop()

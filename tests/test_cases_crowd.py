@@ -9,11 +9,10 @@ import logging
 import os
 from bisect import bisect_left
 from collections import Counter
-from typing import Any
 
 import anyio
 import pytest
-from crowd import LEASE, Crowd, crowd
+from crowd import LEASE, Crowd, crowd, until
 
 from lakeshore.core import door
 from lakeshore.core import messages as m
@@ -49,8 +48,7 @@ async def everybody_works(everybody: Crowd) -> None:
     for program in everybody.programs:
         for _ in range(WORKERS // PROGRAMS):
             program.submit()
-    while row_counts(everybody)["running"] < WORKERS:
-        await anyio.sleep(0.1)
+    await until(lambda: row_counts(everybody)["running"] == WORKERS)
     check_answers(everybody)
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import anyio
 import pytest
-from crowd import CALL, LEASE, Program, crowd
+from crowd import CALL, LEASE, Program, crowd, until
 
 from lakeshore.core import messages as m
 from lakeshore.core.backend import current_backend
 from lakeshore.core.client import Client
 from lakeshore.core.credit import Limits
 from lakeshore.core.errors import Unreachable
-from lakeshore.core.plane import new_id
 from lakeshore.sdk import beating
 from lakeshore.sdk.beating import Beater
 from lakeshore.sdk.session import OUTAGE, Session, There
@@ -165,8 +164,7 @@ async def test_calls_end_after_a_minute_and_waits_go_on(monkeypatch: pytest.Monk
     async with crowd(monkeypatch, workers=1, programs=1) as everybody:
         (program,), server = everybody.programs, everybody.server
         program.submit()
-        while not program.answers:
-            await anyio.sleep(0.1)
+        await until(lambda: len(program.answers) == 1)
         inv = program.submitted[0]
         ended: list[Any] = []
         program.client.ask(m.Wait(program.client.number(), inv), ended.append)
@@ -175,8 +173,7 @@ async def test_calls_end_after_a_minute_and_waits_go_on(monkeypatch: pytest.Monk
         await anyio.sleep(100.0)
         program.submit()  # long after the outage has begun
         asked = anyio.current_time()
-        while len(program.answers) < 2:
-            await anyio.sleep(0.1)
+        await until(lambda: len(program.answers) == 2)
         assert program.answers[1].kind == "Unreachable"
         assert OUTAGE <= anyio.current_time() - asked <= OUTAGE + 11.0  # the longest pause between looks
         await anyio.sleep(600.0)

@@ -256,8 +256,8 @@ async def test_a_program_that_is_cancelled_while_it_reconnects(
             inv = await q.submit(shared_path.double, 1)
             assert await q.result(inv) == 2
             later = await q.submit(shared_path.double, 2, _delay=3600)
-            for wait in (q.result, q.get, read):
-                tasks.start_soon(wait, *((q, later) if wait is read else (later,)))
+            tasks.start_soon(q.result, later)
+            tasks.start_soon(read, q, later)
             await anyio.to_thread.run_sync(head.stop)
             tasks.start_soon(q.submit, shared_path.double, 3)
             away.set()

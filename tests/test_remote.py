@@ -175,3 +175,25 @@ def test_a_worker_that_is_removed_ends_and_its_work_is_killed(q: dls.Dispatch, t
     (tmp_path / "one.gate").write_text("go")
     thread.join()
     assert q.workers.list() == []
+
+
+def test_a_head_that_ends_on_a_bug_loses_nothing(head: ServedHead, q: dls.Dispatch, tmp_path: Path) -> None:
+    """Who waits is told of the bug; a worker and its body go on with the next head."""
+    import os
+
+    os.mkfifo(tmp_path / "one.gate")
+    with Block(q):
+        inv = q.submit(shared_path.meet, str(tmp_path), "one")
+        while not (tmp_path / "one.began").exists():
+            os.sched_yield()
+        plane = head.host.plane
+        head.host.backend.post(lambda: plane.engine.fail(RuntimeError("planted")))
+        with pytest.raises(dls.PlaneFailed, match="planted"):
+            q.result(inv)
+        with pytest.raises(dls.PlaneFailed, match="planted"):
+            head.join()
+        head.start()
+        assert q.get(inv).state == "running"
+        (tmp_path / "one.gate").write_text("go")
+        assert q.result(inv, timeout=60) == "go"
+        assert q.get(inv).attempt == 1

@@ -138,9 +138,9 @@ class Client:
         """Nobody waits for an answer any more."""
         if self._waiting.pop(req, None) is not None:
             unsent = req in self._unsent or req in self._waits_unsent
-            self._forget(req)
-            if not unsent:
+            if not unsent:  # before anything that takes its place
                 self.link.send(Drop(req, id))
+            self._forget(req)
 
     def open(self, message: Any, sink: Reply) -> None:
         """Open a stream; `sink` is called with its chunks, then its end, gap or refusal."""
@@ -239,6 +239,10 @@ class Client:
     def closed(self, why: Refusal) -> None:
         """There will be no link any more: everyone who waits, and who comes later, is told why."""
         self._closed = why = self._closed or why  # the first reason is the real one
+        self.refuse(why)
+
+    def refuse(self, why: Refusal) -> None:
+        """Everyone who waits is told why; who comes later may be luckier."""
         waiting, self._waiting = self._waiting, {}
         streams, self._streams = self._streams, {}
         lines = (self._unsent, self._waits_unsent, self._since)

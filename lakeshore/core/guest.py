@@ -194,7 +194,7 @@ class Guest(Peer):
         if self._admit(message):
             if isinstance(message, Exec):
                 self._executing.add(message.req)
-            elif isinstance(message, _STREAMS):
+            elif isinstance(message, Follow | FollowTopic):
                 self._streams[message.req] = _Stream(message)
             elif isinstance(message, _ENDING):
                 self._about[message.req] = message.id

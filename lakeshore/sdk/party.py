@@ -26,6 +26,10 @@ class ClientParty:
         self.receive = client.receive
         client.wanted = lambda: self.poke()
 
+    def refused(self, why: Refusal) -> None:
+        """Who waits is told, who comes later is not."""
+        self._client.refuse(why)
+
     def closed(self, why: Refusal) -> None:
         """There is no way any more."""
         self._client.closed(why)

@@ -72,6 +72,10 @@ class Party(Protocol):
         """Take one message."""
         ...
 
+    def refused(self, why: Refusal) -> None:
+        """The head has ended on a bug: who waits is told, and another head may come."""
+        ...
+
     def closed(self, why: Refusal) -> None:
         """There will be no other link."""
         ...
@@ -306,6 +310,9 @@ class Session:
         """Whether the head has said goodbye for good."""
         why = self._sorry
         if why is None or (isinstance(why, Sorry) and why.retry_after is not None):
+            return False
+        if isinstance(why, Sorry) and why.kind == "PlaneFailed":  # somebody will start it again
+            self._party.refused(Refusal(0, why.kind, why.message, why.details))
             return False
         self._end(_error_of(why) if isinstance(why, Sorry) else rebuild(why.kind, why.message, why.details))
         return True

@@ -301,6 +301,10 @@ class Working:
         if self._worker is not None:
             self._worker.receive(message)
 
+    def refused(self, why: Refusal) -> None:
+        """Bodies go on; another head will be told how they ended."""
+        log.warning("%s", why.message)
+
     def closed(self, why: Refusal) -> None:
         """There is no way to the plane any more."""
         self._lost, self.bereft = True, why.kind == "PlaneFailed"

@@ -113,6 +113,13 @@ class FarClient(SimClient):
         if asked is not None and isinstance(message, m.Blocked | m.Turn | m.SubmittedMany):
             asked.unsure = True
 
+    def stale(self, message: Any) -> None:
+        """A head that was superseded refuses this: it knows no better yet."""
+        asked = self.asked.get(message.req)
+        if asked is not None:
+            asked.expected = None
+            self.world.leaving.done(asked, message.kind)
+
     # what it asks
 
     def _heard(self, asked: Asked, message: Any) -> None:
@@ -243,6 +250,8 @@ class Beats:
     def misses(self, message: Any) -> None:
         """The head says this where nobody hears it."""
 
+    stale = misses
+
 
 class FarWorker(SimWorker):
     """A worker in another process, with a lease; `near` begins in the head's own.
@@ -337,6 +346,8 @@ class FarWorker(SimWorker):
 
     def misses(self, message: Any) -> None:
         """The head says this where nobody hears it."""
+
+    stale = misses
 
     def vanish(self, *, told: bool, noticed: bool) -> None:
         """Its process dies. `told`: somebody says so; `noticed`: the head sees the end of its link."""

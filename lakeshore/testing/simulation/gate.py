@@ -59,6 +59,10 @@ class Party(Protocol):
         """The head says this where nobody hears it."""
         ...
 
+    def stale(self, message: Any) -> None:
+        """A head that was superseded refuses this: it knows no better yet."""
+        ...
+
 
 class Gate:
     """The entrance of the head that there is now.
@@ -166,7 +170,10 @@ class Way:
             self._spy(door)
         else:
             try:
-                self.party.leaves(message)
+                if door is self.gate.door or not isinstance(message, m.Refusal):
+                    self.party.leaves(message)
+                else:
+                    self.party.stale(message)
             except Broken as broken:
                 self._break(broken)
 

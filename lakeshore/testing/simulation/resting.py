@@ -98,9 +98,10 @@ def _check_live(world: World) -> None:
             if hand.leased and attempt.worker not in hired:
                 if now > hand.heard_at + LEASE + 10 * TICK:
                     raise Broken("what runs is at a worker", text_of(id))
-            elif attempt.worker not in hired or key not in model.granted:
+                continue
+            if attempt.worker not in hired or key not in model.granted:
                 raise Broken("what runs is at a worker", text_of(id))
-            elif hand.leased and key not in {key for key, *_ in hired[attempt.worker].worker.attempts()}:
+            if hand.leased and key not in {key for key, *_ in hired[attempt.worker].worker.attempts()}:
                 raise Broken("what runs is at a worker", f"{text_of(id)}: its worker has not got it")
             began = model.told_began.get((id, attempt.number))
             timeout = row.call.options.timeout
