@@ -81,6 +81,7 @@ def test_a_link_that_swallows_one_direction_of_a_program(
             elsewhere(lambda: [frame.value for frame in far.stream(done)]) as reading,
         ):
             way.came(2)  # it noticed, more than once: nobody closes these links
+            way.cut()  # no real one goes on with a hole in it
             way.resume()
             inv = submitting.result(PATIENCE)
             assert q.submit(shared_path.double, 2, _key="k") == inv
@@ -103,6 +104,7 @@ def test_a_link_that_swallows_one_direction_of_a_worker(
         first.write_text("go")  # the end of it is swallowed, or its acknowledgement
         more = q.submit(shared_path.double, 5)
         way.came(2)
+        way.cut()
         way.resume()
         assert (q.result(inv), q.result(more)) == (None, 10)
         assert [frame.value for frame in stream] == []
@@ -275,7 +277,8 @@ async def test_a_program_that_is_cancelled_while_it_reconnects(
         await anyio.to_thread.run_sync(head.stop)
 
 
-def test_a_program_is_closed_while_the_head_is_away(head: ServedHead, q: dls.Dispatch) -> None:
+def test_a_program_is_closed_while_the_head_is_away(head: ServedHead, backend: Any) -> None:
+    q = dls.Dispatch(head.url, backend=backend, connect_timeout=600)
     inv = q.submit(shared_path.double, 1)
     calls: list[Callable[[], Any]] = [
         lambda: q.result(inv),
@@ -293,7 +296,7 @@ def test_a_program_is_closed_while_the_head_is_away(head: ServedHead, q: dls.Dis
                 future.result(PATIENCE)
         ended(waiting[-1])
     head.start()
-    with dls.Dispatch(head.url) as other:
+    with dls.Dispatch(head.url, backend=backend) as other:
         assert [job.id for job in other.jobs.list()] == [inv]
 
 

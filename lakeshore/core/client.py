@@ -318,22 +318,20 @@ class Client:
     def _forget(self, req: int) -> None:
         """A request is over."""
         self._asked.pop(req, None)
-        if self._direct and not self._sent_twice:
-            if self._gathered or self._posts or self._blocked:
-                self._gathered.pop(req, None)
-                self._posts.pop(req, None)
-                self._blocked.discard(req)
-            return
-        for held in (self._gathered, self._posts):
-            held.pop(req, None)
-        self._blocked.discard(req)
-        self._sent_twice.discard(req)
-        self._unsent.pop(req, None)
-        self._waits_unsent.pop(req, None)
-        self._since.pop(req, None)
+        held = self._unsent or self._waits_unsent
+        if held or self._gathered or self._posts or self._blocked or self._sent_twice or self._since:
+            self._forget_rest(req)
         if self._meter is not None:
             self._meter.give(req)
-            self._pump()
+            if held:
+                self._pump()
+
+    def _forget_rest(self, req: int) -> None:
+        """What few requests have."""
+        for rest in (self._gathered, self._posts, self._unsent, self._waits_unsent, self._since):
+            rest.pop(req, None)
+        self._blocked.discard(req)
+        self._sent_twice.discard(req)
 
     # answers
 
@@ -341,10 +339,7 @@ class Client:
         req = message.req
         reply = self._waiting.pop(req, None)
         if reply is not None:
-            if self._direct and not (self._sent_twice or self._gathered or self._posts or self._blocked):
-                self._asked.pop(req, None)  # as `_forget` would
-            else:
-                self._forget(req)
+            self._forget(req)
             reply(message)
 
     def _refused(self, message: Refusal) -> None:
@@ -384,12 +379,21 @@ class Client:
         if message.req not in self._waiting:
             return
         gathered = self._gathered.setdefault(message.req, [])
-        gathered.extend(message.results)
+        here = len(gathered) - self._first(message, len(gathered))
+        gathered.extend(message.results[here:])
         if message.blocked:
-            self._wait_for_turn(message)
+            if here <= len(message.results):
+                self._wait_for_turn(message)
         else:
             del self._gathered[message.req]
             self._answer(SubmittedMany(message.req, tuple(gathered)))
+
+    def _first(self, message: SubmittedMany, due: int) -> int:
+        """Which item the answer to a submit_many begins with: sent on two links, it is answered twice."""
+        items = self._asked[message.req].items
+        if not message.first or (due < len(items) and items[due].id == message.first):
+            return due
+        return next((n for n, item in enumerate(items) if item.id == message.first), due)
 
     def _chunk(self, message: Chunk) -> None:
         stream = self._streams.get(message.req)
@@ -402,7 +406,7 @@ class Client:
         stream = self._streams.get(message.req)
         if stream is None or stream.ended:
             return
-        if message.__class__ is StreamEnd and message.next_seq != stream.cursor:
+        if isinstance(message, StreamEnd) and message.next_seq != stream.cursor:
             return  # it answers what was asked on an earlier link: frames before it were lost with that
         stream.ended = True
         stream.sink(message)

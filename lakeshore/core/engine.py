@@ -37,6 +37,9 @@ class Engine:
         wake: called when there is something to do and nobody is doing it.
         failed: called once, with the bug that ended the plane.
         superseded: called once, where another process has taken the store over.
+
+    Attributes:
+        enter, leave: called around what a commit lets go, for a driver that gathers what leaves.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Engine:
         self._retry_at = NEVER
         self._retry_wait = _RETRY_FIRST
         self._awake = False
+        self.enter: Callable[[], None] = _nothing
+        self.leave: Callable[[], None] = _nothing
         self.watched = False  # the driver waits for `idle`: wake it after each commit
 
     # what actors call
@@ -231,10 +236,12 @@ class Engine:
         self._effects = self._held if self._touched or self._batch.size else self._outgoing
 
     def _committed(self, result: Committed | BaseException) -> None:
+        self.enter()
         try:
             self._settle(result)
         except BaseException as error:  # not raised: who called has nothing to do with it, and trio would end
             self.fail(error)
+        self.leave()
 
     def _settle(self, result: Committed | BaseException) -> None:
         if self.failure is not None or self.ended or self._flying is None:
@@ -310,6 +317,10 @@ class Engine:
 
     def lost_ids(self, lost: tuple[tuple[str, bytes], ...]) -> None:
         """First rows that inserted nothing: their ids were taken."""
+
+
+def _nothing() -> None:
+    """Nobody gathers anything."""
 
 
 def store_failed(answer: BaseException) -> StoreFailed:

@@ -267,7 +267,7 @@ class Intake:
             results.append(reply)
         for item in message.items:
             self._decided(item.call.key)
-        answer = SubmittedMany(message.req, tuple(results), blocked)
+        answer = SubmittedMany(message.req, tuple(results), blocked, message.items[0].id)
         (self.engine.send if results and all(map(_at_once, results)) else self.engine.emit)(peer, answer)
 
     def _known(self, message: Submit, peer: Peer, id: bytes, digest: bytes) -> Accepted | Refusal:

@@ -196,14 +196,23 @@ class Journal:
             if not self.tail or follower.cursor < self.tail[0].seq:
                 self._read(follower)
                 return
-            for row in self.tail:
-                if row.seq + row.count > follower.cursor:
-                    self._show(follower, row)
-                    if not follower.ready:
-                        return
+            for row in self._rest(follower.cursor):
+                self._show(follower, row)
+                if not follower.ready:
+                    return
         if self.ended and follower.cursor >= self.committed and not follower.reading:
             self.drop(follower.peer, follower.req)
             self.host.engine.send(follower.peer, StreamEnd(follower.req, self.committed, self.end))
+
+    def _rest(self, cursor: int) -> list[ChunkRow]:
+        """The chunks of the tail from a frame on; looked for from the end, where most readers are."""
+        rest: list[ChunkRow] = []
+        for row in reversed(self.tail):
+            if row.seq + row.count <= cursor:
+                break
+            rest.append(row)
+        rest.reverse()
+        return rest
 
     def _show(self, follower: Follower, row: ChunkRow) -> None:
         fresh = row.seq + row.count - follower.cursor

@@ -145,7 +145,7 @@ class Member(Actor):
             "busy": min(len(self.grants), hello.slots),  # what it was granted ahead waits there
             "state": self.state,
             "startedAt": self.started,
-            "lastSeenAt": engine.wall() - max(engine.monotonic() - self.heard, 0.0),
+            "lastSeenAt": round(engine.wall() - max(engine.monotonic() - self.heard, 0.0), 1),
             "labels": hello.labels,
             "versions": hello.versions,
             "provider": hello.provider,

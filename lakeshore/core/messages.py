@@ -397,10 +397,12 @@ class Refusal(Reply, frozen=True, array_like=True, gc=False, tag=41):
 
 
 class SubmittedMany(Reply, frozen=True, array_like=True, gc=False, tag=42):
-    """One answer an item, in order. `blocked`: those beyond wait for a `Turn`."""
+    """One answer an item, in order. `blocked`: those beyond wait for a `Turn`. `first`: the id of the
+    item that the first answer is to."""
 
     results: tuple[Accepted | Refusal, ...]
     blocked: bool = False
+    first: bytes = b""
 
     @property
     def more(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -72,6 +72,10 @@ class Plane:
         self.reception: Reception | None = None
         self.head = Head(self.engine, **options)
         self.failure: BaseException | None = None
+        self.engine.enter, self.engine.leave = self.enter, self.leave
+        self._inside = 0  # a link is being read, or a commit lets go of its effects
+        self._pumping = self._woken = False
+        self._flushes: list[Callable[[], None]] = []
         self._timer: Timed | None = None
         self._armed = NEVER
         self._ends: dict[Peer, Callable[[Refusal], None]] = {}
@@ -155,7 +159,7 @@ class Plane:
     def let_in(self, **options: Any) -> Reception:
         """Begin to take links from other processes; `options` are those of `Door`."""
         self.door = Door(self.head, **options)
-        self.reception = Reception(self.door, self.backend)
+        self.reception = Reception(self.door, self.backend, self)
         return self.reception
 
     def _clients(self) -> int:
@@ -163,15 +167,52 @@ class Plane:
         guests = self.door.guests if self.door is not None else {}
         return sum(peer.member is None for peer in (*self._ends, *guests))
 
+    # One turn of the loop, not one for each step: while a link is read, or a commit lets go of its effects,
+    # nothing is handled, and then all of it; what leaves by links leaves once, after that.
+
+    def enter(self) -> None:
+        """Messages are about to come in."""
+        self._inside += 1
+
+    def leave(self) -> None:
+        """They have come: handle them."""
+        self._inside -= 1
+        if self._inside or self._pumping:
+            return
+        if self._woken:
+            self._woken = False
+            self._pump()
+        elif self._flushes:
+            self._flush()
+
+    def flush_later(self, flush: Callable[[], None]) -> None:
+        """Call `flush` when all that is handled now has been; for links, which have something to send."""
+        self._flushes.append(flush)
+        if not (self._inside or self._pumping) and len(self._flushes) == 1:
+            self.backend.soon(self._flush)
+
+    def _flush(self) -> None:
+        flushes, self._flushes = self._flushes, []
+        for flush in flushes:
+            flush()
+
     def _wake(self) -> None:
-        self.backend.soon(self._pump)
+        if self._inside:
+            self._woken = True
+        else:
+            self.backend.soon(self._pump)
 
     def _pump(self) -> None:
         engine = self.engine
+        self._pumping = True
         try:
             more = engine.pump()
         except BaseException:  # the engine has called _failed: nobody waits any more
             return
+        finally:
+            self._pumping = False
+            if self._flushes:
+                self._flush()
         if more:
             self.backend.soon(self._pump)
             return

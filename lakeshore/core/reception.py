@@ -25,6 +25,9 @@ class WireEnd(LinkEnd, Protocol):
 
     on_full: Callable[[], None]
     on_drained: Callable[[], None]
+    enter: Callable[[], None]
+    leave: Callable[[], None]
+    flush_later: Callable[[Callable[[], None]], None]
     lost_reason: str
     peer: str
 
@@ -41,15 +44,32 @@ class WireEnd(LinkEnd, Protocol):
         ...
 
 
+class Turns(Protocol):
+    """Whose turn it is: what comes in together is handled together, and what leaves leaves once."""
+
+    def enter(self) -> None:
+        """Messages are about to come in."""
+        ...
+
+    def leave(self) -> None:
+        """They have come."""
+        ...
+
+    def flush_later(self, flush: Callable[[], None]) -> None:
+        """Call `flush` when they have been handled."""
+        ...
+
+
 class Reception:
     """Seats guests.
 
     Args:
         door: decides who comes in.
+        turns: of the plane; without, each link has its own turns of the loop.
     """
 
-    def __init__(self, door: Door, backend: Backend) -> None:
-        self._door, self._backend = door, backend
+    def __init__(self, door: Door, backend: Backend, turns: Turns | None = None) -> None:
+        self._door, self._backend, self._turns = door, backend, turns
         self._unknown: dict[WireEnd, Any] = {}
         self._said: set[str] = set()
 
@@ -100,6 +120,8 @@ class Reception:
             return
         link.limit = limit
         link.on_full, link.on_drained = guest.hold, guest.go_on
+        if (turns := self._turns) is not None:
+            link.enter, link.leave, link.flush_later = turns.enter, turns.leave, turns.flush_later
         link.receive = self._receiver(guest)
         link.closed = lambda: self._door.left(guest, hang_up)
         link.send(welcome)

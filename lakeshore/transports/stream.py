@@ -40,6 +40,8 @@ class StreamLink:
         closed: called once, when the other end has closed or is lost, after every message that came of it.
         lost_reason: why the link ended, for people; empty while it is open and where this end closed it.
         on_full, on_drained: called when `pending` goes above `HIGH_WATER`, then below `LOW_WATER`.
+        enter, leave: called around what is received together.
+        flush_later: calls back when what was sent is to leave; in the next turn of the loop unless set.
     """
 
     def __init__(
@@ -54,6 +56,9 @@ class StreamLink:
         self.closed: Callable[[], None] = _nothing
         self.on_full: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing
+        self.enter: Callable[[], None] = _nothing
+        self.leave: Callable[[], None] = _nothing
+        self.flush_later: Callable[[Callable[[], None]], None] = backend.soon
         self.lost_reason, self.peer = "", peer
         self._channel, self._backend, self._limit = channel, backend, limit
         self._decoder, self._outbox = Decoder(limit), Outbox(channel)
@@ -110,7 +115,7 @@ class StreamLink:
         that is too large (see `check`) breaks the link."""
         if self._state == _OPEN:
             if not self._out:
-                self._backend.soon(self._flush)
+                self.flush_later(self._flush)
             self._out.append(message)
 
     def close(self) -> None:
@@ -207,6 +212,14 @@ class StreamLink:
                 self._backend.soon(self._read)
 
     def _read(self) -> None:
+        leave = self.leave  # what is received may set another
+        self.enter()
+        try:
+            self._read_some()
+        finally:
+            leave()
+
+    def _read_some(self) -> None:
         for _ in range(_RECEIVES):
             if self._state == _CLOSED:
                 return

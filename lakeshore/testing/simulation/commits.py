@@ -12,7 +12,7 @@ from lakeshore.core.ids import text_of
 from lakeshore.core.rows import Batch, ChunkRow, Committed, InvocationRow, QueueRow
 from lakeshore.core.values import unpack_frames
 
-from .facts import NEVER, TERMINAL, Broken, name_of
+from .facts import NEVER, SLACK, TERMINAL, Broken, name_of
 from .lives import Lives
 from .truth import Hand
 
@@ -189,9 +189,8 @@ class Model(Lives):
     def _check_pruned(self, row: InvocationRow | None, id: bytes) -> None:
         if row is None or row.state not in TERMINAL or row.record.ended_at is None:
             raise Broken("only what has ended is pruned", text_of(id))
-        if self.now() + max(self.offsets) - row.record.ended_at <= min(
-            self.keeps(row), *self._by_hand(), NEVER
-        ):
+        kept = self.now() + max(self.offsets) - row.record.ended_at
+        if kept < min(self.keeps(row), *self._by_hand(), NEVER) - SLACK:
             raise Broken("nothing is pruned before its retention", name_of(row))
 
     def _by_hand(self) -> list[float]:

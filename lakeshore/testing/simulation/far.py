@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .world import World
 
 BEAT = 10.0  # seconds between two beats: a third of a lease
+_TWICE = (m.Submit, m.SubmitMany, m.Wait, m.Kill, m.Retry, m.Post, m.Get)  # asked again by itself
 _LOCAL = ("OutcomeUnknown", "Unreachable")
 
 
@@ -152,7 +153,7 @@ class FarClient(SimClient):
         if asked.kind in ("follow", "topic"):
             self.core.close_stream(asked.message.req, asked.id)
         if isinstance(answer, m.Refusal) and answer.kind in _LOCAL:
-            if asked.message.resent:
+            if isinstance(asked.message, _TWICE):
                 raise Broken("what does no harm twice is asked again", f"{asked.message!r}: {answer.kind}")
             self.world.leaving.give_up(asked)
         elif isinstance(answer, m.SubmittedMany):

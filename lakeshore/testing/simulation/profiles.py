@@ -167,7 +167,7 @@ PROFILES: dict[str, Profile] = {
     ),
     "adoption": Profile(
         (30, 80),
-        _WORK | _AWAY | {"hold": 2, "commit": 3, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "crash": 6}
+        _WORK | _AWAY | {"hold": 2, "commit": 3, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "crash": 6, "hire_near": 2}
         | {"arrive": 3, "notice": 3, "advance": 14, "sever": 2, "dial": 4},
         options=(("far", (1,)),),
     ),

@@ -177,7 +177,7 @@ class World:
         self.owner(m.CreateToken(1, hash_of(text), "admin", "default"))
         self.plane.settle()
         row = self.plane.head.office.token(hash_of(text))
-        stored = row is not None and self.plane.engine.idle  # else a crash would take it away
+        stored = not (self.store.hold or self.store.failures or self.plane.engine.store_error)  # else a crash would take it away
         return (text, row.id) if row is not None and stored else ()
 
     def owner(self, message: Any) -> None:
@@ -362,7 +362,8 @@ class World:
         """The head's process is killed and comes back; everything beside the store is gone."""
         self._bereft()
         for worker in [worker for worker in self.workers if worker.model_hand.near]:
-            worker.model_hand.lost = True  # it was in the head's own process
+            hand = worker.model_hand  # it was in the head's own process
+            hand.lost, hand.leased = True, False
             self.workers.remove(worker)
         self.gate.crash()
         self.ghosts.clear()
