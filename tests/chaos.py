@@ -29,6 +29,7 @@ class Chaos:
     Attributes:
         kills: what was killed, in order.
         memory: the most that a head has had, bytes.
+        about: is set just before somebody is killed.
     """
 
     def __init__(self, home: Path, store: Path, backend: str, seed: int, daemons: int = 3) -> None:
@@ -36,6 +37,7 @@ class Chaos:
         self._random = random.Random(seed)
         self.kills: list[str] = []
         self.memory = 0
+        self.about = anyio.Event()
         self.url = "tcp://127.0.0.1:0"
         self._head = self._begin_head()
         self.url = self._head.url
@@ -66,6 +68,9 @@ class Chaos:
     async def _over_and_over(self, kill: object, pause: float) -> None:
         while True:
             await anyio.sleep(self._random.uniform(0.2, 1.8) * pause)
+            self.about.set()
+            self.about = anyio.Event()
+            await anyio.sleep(self._random.uniform(0.0, 0.004))
             with anyio.CancelScope(shield=True):
                 await run_sync(kill)  # type: ignore[arg-type]
 

@@ -1,5 +1,5 @@
-"""A thousand peers of one head in one virtual time: real sessions, doors and planes, and links without
-sockets. The head goes down, comes back, or takes links and says nothing."""
+"""Many peers of one head in one virtual time: real sessions, doors and planes, and links without sockets.
+The head goes down, comes back, or takes links and says nothing."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from test_guests import Outside
+
 from lakeshore.core import messages as m
 from lakeshore.core.credit import Limits
 from lakeshore.core.settings import declare
 from lakeshore.testing.hand import HandPlane
-
-from test_guests import Outside
 
 SMALL = Limits(requests=2, bytes=1 << 20, waits=2)
 

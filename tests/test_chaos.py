@@ -36,8 +36,8 @@ STREAMS = (chaos_jobs.streams, chaos_jobs.astreams)
 class Told:
     """What a program was told by its plane, as it came."""
 
-    def __init__(self, q: Any, waiter: Any, log: Path, seed: int) -> None:
-        self._q, self._waiter, self._log = q, waiter, str(log)
+    def __init__(self, chaos: Chaos, q: Any, waiter: Any, log: Path, seed: int) -> None:
+        self._chaos, self._q, self._waiter, self._log = chaos, q, waiter, str(log)
         self._random = random.Random(seed + 1)
         self.expected: dict[str, Any] = {}
         self.ends: dict[str, list[str]] = {}
@@ -63,7 +63,8 @@ class Told:
                 if body in STREAMS:
                     tasks.start_soon(self._read, inv)
             first += count
-            await anyio.sleep(SECONDS * count / JOBS * self._random.uniform(0.0, 1.6))
+            with anyio.move_on_after(SECONDS * count / JOBS * self._random.uniform(0.0, 1.6)):
+                await self._chaos.about.wait()  # so that something is always on its way then
 
     async def _wait(self, inv: str) -> None:
         self.ends.setdefault(inv, []).append(await self.end(self._waiter, inv))
@@ -151,7 +152,7 @@ async def test_a_storm(tmp_path: Path, anyio_backend_name: str, monkeypatch: pyt
         dls.AsyncDispatch(chaos.url) as q,
         dls.AsyncDispatch(chaos.url) as waiter,
     ):
-        told = Told(q, waiter, log, seed)
+        told = Told(chaos, q, waiter, log, seed)
         with anyio.fail_after(SECONDS + PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(chaos.rage, SECONDS, PAUSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import signal
@@ -20,8 +21,14 @@ from daemons import PATIENCE, Daemon, pipe, wait_gone
 from heads import served
 
 import lakeshore as dls
+from lakeshore.cli import main
+from lakeshore.cli.ahead import starts_daemon
+from lakeshore.core.about import installed, package_version
 from lakeshore.core.messages import Exec, ExecEnd, ExecOutput, Refusal, Welcome
 from lakeshore.sdk.credentials import machine_token
+from lakeshore.sdk.daemons import early
+from lakeshore.sdk.daemons.minded import Child
+from lakeshore.sdk.daemons.options import DaemonOptions, hand_over, take_over
 from lakeshore.sdk.knocking import knock
 from lakeshore.transports.blocking import BlockingLink
 
@@ -247,19 +254,128 @@ def test_what_a_head_refuses_ends_it(place: Place) -> None:
         (["--url", ":memory:"], ":memory:"),
     ],
 )
-def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from lakeshore.cli import main
+def test_wrong_usage(
+    words: list[str], said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
 
+    def spawning(title: str, loop: str) -> early.Spawned:
+        child = spawn(title, loop)
+        begun.append(child.pid)
+        return child
+
+    spawn = early.spawn
+    monkeypatch.setattr(early, "spawn", spawning)
     assert main(["daemon", "start", *words]) == 2
-    found = capsys.readouterr()
+    found = capfd.readouterr()
     assert said in found.err
     assert found.err.count("\n") == 1
+    (pid,) = begun
+    with pytest.raises(ProcessLookupError):  # the child that began meanwhile has ended, and is no zombie
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"),
+    [
+        ("daemon start", True),
+        ("--url=x daemon --token y start --slots 0", True),
+        ("daemon start --hooks x -- --help", True),
+        ("daemon start --help", False),
+        ("-h daemon start", False),
+        ("daemon list", False),
+        ("daemon", False),
+        ("--url daemon start", False),
+        ("daemon exec start -- daemon start", False),
+    ],
+)
+def test_which_lines_start_a_child_at_once(line: str, starts: bool) -> None:
+    assert starts_daemon(line.split()) is starts
+
+
+_HANGS = """
+import sys, time
+from lakeshore.cli import app, main
+from lakeshore.sdk.daemons.early import ahead
+
+def start(tokens):
+    print(ahead().pid, flush=True)
+    time.sleep(1000)
+
+app.start = start
+sys.exit(main(["daemon", "start"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_command_line_ends_the_child_too(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-c", _HANGS]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment(tmp_path), **pipes) as line:
+        assert line.stdout is not None
+        pid = int(line.stdout.readline())
+        line.send_signal(number)
+        assert line.communicate(timeout=PATIENCE) == ("", "")  # which the child has open, too
+        assert line.returncode == (130 if number == signal.SIGINT else -number)
+    wait_gone(pid)
+
+
+def test_a_parent_adopts_the_child_that_has_begun() -> None:
+    options = DaemonOptions("tcp://127.0.0.1:1", "d")
+    spawned = early.spawn("worker d", "asyncio")
+    found, adopted = take_over(hand_over(options, spawned))
+    spawned.control.detach()
+    assert found == options
+    assert adopted is not None
+    child = Child(b"w" * 16, options, adopted)
+    assert (child.pid, child.status()) == (spawned.pid, None)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child.status() == child.status() == -signal.SIGKILL
+    assert "SIGKILL" in child.how(-signal.SIGKILL)
+    child.kill()  # of nobody else
+    child.close()
+
+
+def test_a_parent_may_have_been_told_to_ignore_its_children() -> None:
+    code = (
+        "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from lakeshore.sdk.daemons.minded import Child\n"
+        "from lakeshore.sdk.daemons.options import DaemonOptions\n"
+        "child = Child(bytes(16), DaemonOptions('x', 'd')); child.kill(); child.control.recv(1)\n"
+        "while child.status() is None: os.sched_yield()\n"
+        "print(child.status())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_sigterm_right_after_the_start(place: Place) -> None:
+    with Daemon(place.home, place.url, "--name", "d7", "--queue", "third") as daemon:
+        daemon.told("works for")
+        assert daemon.end() == 0
+        assert not any("Traceback" in said for said in daemon.said)
+
+
+def test_no_more_than_one_child(place: Place) -> None:
+    pid = place.daemon.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert children == [str(place.worker.pid)]
+    assert b"worker d1" in Path(f"/proc/{place.worker.pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_versions_are_those_of_the_metadata() -> None:
+    names = {found.name: found.version for found in importlib.metadata.distributions()}
+    assert names.keys() >= {"lakeshore-queue", "msgspec"}
+    assert installed(*names, "no-such-package") == names
+    assert package_version() == names["lakeshore-queue"]
 
 
 def test_the_parent_loads_little() -> None:
+    unwanted = "anyio asyncio trio ssl sqlite3 importlib.metadata subprocess tempfile"
     code = (
         "import sys, lakeshore.sdk.daemons.parent, lakeshore.sdk.daemons.reporter;"
-        "print(*{'anyio', 'asyncio', 'trio', 'ssl', 'sqlite3', 'importlib.metadata'} & set(sys.modules))"
+        f"print(*set({unwanted.split()}) & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

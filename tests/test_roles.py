@@ -138,7 +138,15 @@ def test_what_a_role_may_send(role: str) -> None:
 def test_a_worker_s_token_submits_children_only() -> None:
     entrance = Entrance()
     wire = entrance.come(entrance.token("work"))
-    child = m.Call(CALL.options, CALL.args, parent=PARENT)
+    orphan = m.Call(CALL.options, CALL.args, parent=PARENT)
+    (answer,) = entrance.say(wire, m.Submit(1, b"a" * 16, "default", orphan))
+    assert answer.kind == "Forbidden"  # nothing of that id runs
+    running = entrance.plane.client().submit("f")
+    child = m.Call(CALL.options, CALL.args, parent=running)
+    (answer,) = entrance.say(wire, m.Submit(1, b"a" * 16, "default", child))
+    assert answer.kind == "Forbidden"  # nor that yet
+    entrance.plane.worker()
+    entrance.plane.settle()
     (answer,) = entrance.say(wire, m.Submit(1, b"a" * 16, "default", child))
     assert isinstance(answer, m.Accepted)
     items = (m.Submit(2, b"b" * 16, "default", child), m.Submit(2, b"c" * 16, "default", CALL))

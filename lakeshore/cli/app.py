@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from . import plane
+from .ahead import EVERYWHERE, HELP
 from .errors import UsageError
 
 _HELP = """Queues, jobs and workers of a Lakeshore plane.
@@ -144,7 +145,3 @@ def _split(tokens: list[str]) -> tuple[dict[str, str], list[str], bool]:
             raise UsageError(f"{flag} is given twice")
         named[flag[2:]] = value
     return named, rest, False
-
-
-EVERYWHERE = ("--url", "--namespace", "--token", "--ca")
-HELP = ("--help", "-h")

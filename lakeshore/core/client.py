@@ -359,7 +359,7 @@ class Client:
         if message.req in self._asked:
             self._blocked.add(message.req)
             if self._meter is not None:
-                self._meter.give(message.req)
+                self._meter.park(message.req)
                 self._pump()
 
     def _turn(self, message: Turn) -> None:
@@ -369,6 +369,7 @@ class Client:
             self.link.send(Drop(message.req))  # it was cancelled: free the place
             return
         if self._meter is not None:
+            self._meter.give(message.req)
             self._meter.take(parked)
         if type(parked) is Submit and message.req not in self._sent_twice:
             self.link.send(msgspec.structs.replace(parked, ticket=True))

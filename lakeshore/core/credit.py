@@ -69,8 +69,19 @@ class Meter:
             size = self._sizes[req] = weight(message)
             self.bytes += size
 
+    def park(self, req: int) -> None:
+        """A request waits for its turn from now on, without its payload: it counts as a wait, as long as
+        there is credit for waits."""
+        if req not in self._sizes:
+            return
+        self.bytes -= self._sizes.pop(req)
+        if len(self._waits) < self.limits.waits:
+            self._waits.add(req)
+        else:
+            self._sizes[req] = 0
+
     def give(self, req: int) -> None:
-        """A request was answered, is not wanted any more, or waits for its turn from now on."""
+        """A request was answered, or is not wanted any more."""
         if req in self._sizes:
             self.bytes -= self._sizes.pop(req)
         else:

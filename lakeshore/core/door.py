@@ -101,9 +101,8 @@ class Door(Actor):
             )
         guest = self._sessions.get(knock.session)
         resumed = guest is not None and self._same(guest, entry, namespace)
-        if guest is not None and not resumed:
-            self._forget(guest)
-            guest.closed()
+        if guest is not None and not resumed:  # the same name with another token
+            self._dismiss(guest, Sorry("Replaced", "the same session came in with another token"))
         if guest is None or not resumed:
             guest = Guest(
                 self.engine,
@@ -143,21 +142,21 @@ class Door(Actor):
 
     def cut(self, guest: Guest, reason: str) -> None:
         """End the link of a guest that misbehaves."""
+        self._dismiss(guest, Sorry("BadRequest", f"this link is cut: {reason}"))
+
+    def revoke(self, token: bytes) -> None:
+        """A token was removed: so are those who came in with it."""
+        why = sorry(Unauthorized("this token was removed: log in with another one"))
+        for guest in [guest for guest, entry in self._entries.items() if token and entry.token == token]:
+            self._dismiss(guest, why)
+
+    def _dismiss(self, guest: Guest, why: Sorry) -> None:
+        """Send one away for good."""
         hang_up = self.guests.pop(guest, None)
         self._forget(guest)
         guest.closed()
         if hang_up is not None:
-            hang_up(Sorry("BadRequest", f"this link is cut: {reason}"))
-
-    def revoke(self, token: bytes) -> None:
-        """A token was removed: so are those who came in with it."""
-        error = Unauthorized("this token was removed: log in with another one")
-        for guest in [guest for guest, entry in self._entries.items() if token and entry.token == token]:
-            hang_up = self.guests.pop(guest, None)
-            self._forget(guest)
-            guest.closed()
-            if hang_up is not None:
-                hang_up(sorry(error))
+            hang_up(why)
 
     def close(self, why: Sorry) -> None:
         """Send everybody away, and nobody comes in any more."""

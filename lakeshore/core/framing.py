@@ -20,6 +20,7 @@ from .rows import Call, Options
 
 BATCH, PIECE, LAST, CONTROL = range(4)  # kinds of frame
 PIECE_SIZE = 256 << 10  # bytes; no frame that we send has a longer body
+SMALLEST_PIECE = 4096  # bytes; the last piece of a message may be shorter
 FRAME_LIMIT = (1 << 20) + 1024  # what we take from others, the kind included
 MESSAGE_LIMIT = 17 << 20  # a payload of 16 MiB and what is around it
 INTERNED = 1024  # distinct `Options` kept by a decoder
@@ -202,6 +203,10 @@ class Decoder:
         if kind == CONTROL:
             self.controls += _decoded(_decode_control, body)
         elif kind in (PIECE, LAST):
+            if kind == PIECE and len(body) < SMALLEST_PIECE:  # each is kept until the last one
+                raise FramingError(
+                    f"a piece of {len(body)} bytes came: only the last of a message is below {SMALLEST_PIECE}"
+                )
             self._large += len(body)
             if self._large > self.limit:
                 raise FramingError(

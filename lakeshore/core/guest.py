@@ -13,9 +13,12 @@ from .engine import Engine
 from .errors import BadRequest, Forbidden, Refused
 from .intake import refusal
 from .messages import (
+    Answer,
+    Beat,
     Blocked,
     Chunk,
     Credit,
+    Described,
     Drop,
     Exec,
     Follow,
@@ -26,12 +29,14 @@ from .messages import (
     Submit,
     SubmitMany,
     SubmittedMany,
+    Turn,
     Wait,
 )
 from .peer import Peer
 from .ports import Link
 from .roles import allows, denial
 from .space import Space
+from .states import State
 from .vetting import vet
 
 _SMALL = 1024  # bytes of a result that are sent even to a peer that reads too slowly
@@ -104,25 +109,38 @@ class Guest(Peer):
         self._streams: dict[int, _Stream] = {}  # of frames, by number
         self._executing: set[int] = set()  # the numbers of commands whose output it reads
         self._about: dict[int, bytes] = {}  # which invocation an open request is about
+        self._reads: dict[int, Any] = {}  # open requests that can be answered later as well
+        self._turns: set[int] = set()  # the numbers of submits whose turn it is
 
     def receive(self, message: Any) -> None:
         """Take one message off the link, if it may send it."""
         request = isinstance(message, Request)
         complaint = vet(message, self.payload_limit)
         if complaint:
-            if request:
-                self._send(refusal(message.req, BadRequest(complaint)))
-            else:
-                self._cut(self, complaint)
-        elif not allows(self.role, message):
-            if request:
-                self._send(refusal(message.req, Forbidden(denial(self.role, message))))
-            else:
-                self._cut(self, denial(self.role, message))
+            self._refuse(message, BadRequest(complaint))
+        elif not (allows(self.role, message) and self._has_parent(message)):
+            self._refuse(message, Forbidden(denial(self.role, message)))
         elif request:
             self._request(message)
-        else:
+        elif not self._full or message.__class__ is not Beat:  # which is answered
             self._route(message)
+
+    def _refuse(self, message: Any, error: Refused) -> None:
+        """Say no: by an answer where one is asked for and may be read, else by hanging up."""
+        if not isinstance(message, Request):
+            self._cut(self, str(error))
+        elif self._full:
+            self._cut(self, f"it does not read what it is told, which is: {error}")
+        else:
+            self._send(refusal(message.req, error))
+
+    def _has_parent(self, message: Any) -> bool:
+        """Whether who only works submits for a body that runs."""
+        if self.role != "work" or not isinstance(message, Submit | SubmitMany):
+            return True
+        items = (message,) if isinstance(message, Submit) else message.items
+        running = (self.space.live.get(item.call.parent or b"") for item in items)
+        return all(parent is not None and parent.state is State.RUNNING for parent in running)
 
     def deliver(self, message: Any) -> None:
         """As an outlet: answer the peer."""
@@ -132,12 +150,16 @@ class Guest(Peer):
         if not message.more:
             self.open.pop(req, None)
             self._about.pop(req, None)
-            if self._full and type(message) is Outcome and len(message.result or b"") > _SMALL:
-                self._held[req] = Wait(req, message.id)  # asked again once there is room
+            again = self._reads.pop(req, None)
+            if self._full and again is not None and _large(message):
+                self._held[req] = again  # asked again once there is room
                 return
             self._meter.give(req)
+            self._turns.discard(req)
         elif type(message) is Blocked or type(message) is SubmittedMany:
-            self._meter.give(req)
+            self._meter.park(req)
+        elif type(message) is Turn:
+            self._turns.add(req)
         self._send(message)
 
     def _passes(self, stream: _Stream, message: Any) -> bool:
@@ -163,11 +185,13 @@ class Guest(Peer):
             self._streams.pop(req, None)
             self._executing.discard(req)
             self._about.pop(req, None)
+            self._reads.pop(req, None)
+            self._turns.discard(req)
             if self._held.pop(req, None) is None:
                 self._route(message)
         elif kind is Credit:
             self._credit(message)
-        elif self._full and kind is not Submit:
+        elif self._full:
             if self._admit(message):
                 self._held[req] = message
         else:
@@ -192,6 +216,8 @@ class Guest(Peer):
             elif not isinstance(message, _SUBMITS):
                 return  # it is answered as if it had not
         if self._admit(message):
+            if message.role == "read":
+                self._reads[message.req] = message
             if isinstance(message, Exec):
                 self._executing.add(message.req)
             elif isinstance(message, Follow | FollowTopic):
@@ -204,8 +230,11 @@ class Guest(Peer):
         """Count a request; whether it was within the credit."""
         meter = self._meter
         kind = message.__class__
-        turn = message.ticket if kind is Submit else kind is SubmitMany and message.items[0].ticket
-        if not (turn or message.req in meter or meter.fits(message)):
+        ticket = message.ticket if kind is Submit else kind is SubmitMany and message.items[0].ticket
+        if ticket and message.req in self._turns:
+            self._turns.discard(message.req)
+            meter.give(message.req)
+        elif not (message.req in meter or meter.fits(message)):
             self._cut(self, "it asked for more than it has credit for")
             return False
         meter.take(message)
@@ -267,3 +296,10 @@ class Guest(Peer):
         held, self._held = self._held, {}
         for message in held.values():
             self._request(message)
+
+
+def _large(message: Any) -> bool:
+    """Whether an answer may take much memory while its link is full."""
+    if isinstance(message, Outcome):
+        return len(message.result or b"") > _SMALL
+    return isinstance(message, Answer | Described)

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
+from .daemons.early import ahead
 from .daemons.options import DaemonOptions, hand_over
 
 _CODE = "from lakeshore.sdk.daemons.parent import main; main()"
@@ -17,5 +18,5 @@ def start(options: DaemonOptions) -> NoReturn:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptor = str(hand_over(options))
+    descriptor = str(hand_over(options, ahead()))
     os.execv(sys.executable, [sys.executable, "-c", _CODE, descriptor, f"daemon {options.name}"])

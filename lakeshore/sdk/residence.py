@@ -68,15 +68,15 @@ class Residence:
         """
         self._backend, self._tasks, self._finding = backend, tasks, anyio.Lock()
         try:
+            self._heed_mark()
             await self._move_in()
         except StoreLocked as error:
             if self.served:
                 raise
             self._holder(error)
-        except StoreServed as error:
+        except StoreServed:
             if self.served:
                 raise
-            log.warning("%s", error)
 
     async def find(self) -> There | None:
         """Where the plane is; None: here, maybe since just now.
@@ -87,11 +87,12 @@ class Residence:
             if self.plane is not None:
                 return None
             try:
+                self._heed_mark()
                 await self._move_in()
             except StoreLocked as error:
                 return self._holder(error)
             except StoreServed as error:
-                raise Unreachable(str(error)) from None
+                return self._server(error)
             except LakeshoreError as error:
                 self._say(f"{self.path} can't be taken over: {error}")
                 raise Unreachable(str(error)) from None
@@ -201,6 +202,29 @@ class Residence:
         if not isinstance(address, str):
             raise error
         return There(address, near=True, holder=f"process {pid}, which hosts {self.path},")
+
+    def _heed_mark(self) -> None:
+        """Keep away from the lock of a store that is `lakeshore serve`'s own: only that may take it, and
+        should not find it taken for a moment."""
+        if self.served or self.path == MEMORY:
+            return
+        from lakeshore.store.sqlite import is_served
+
+        if is_served(self.path):
+            raise StoreServed(
+                f"{self.path} is served by `lakeshore serve`, which does not run: start it again, or clear the "
+                f"mark with `lakeshore serve --release --store {self.path}`"
+            )
+
+    def _server(self, error: StoreServed) -> There:
+        """Where the head of a served store is, if it runs."""
+        from lakeshore.store.lock import read_holder
+
+        said = read_holder(Path(f"{self.path}.lock"))
+        address, pid = said.get("address"), said.get("pid")
+        if not isinstance(address, str):
+            raise Unreachable(str(error))
+        return There(address, near=True, holder=f"process {pid}, which serves {self.path},")
 
     def _say(self, trouble: str) -> None:
         if trouble != self._trouble:

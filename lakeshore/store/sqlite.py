@@ -219,6 +219,17 @@ class SqliteStore:
         self._lagging = self._wal > 4 * CHECKPOINT
 
 
+def is_served(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has the mark of `lakeshore serve`, as far as can be told without its lock. Nothing is
+    written."""
+    where = Path(path).absolute()
+    if not where.is_file():
+        return False
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{where.as_uri()}?mode=ro", uri=True)) as conn:
+        return served_mark(conn) is not None
+    return False
+
+
 def release(path: str | os.PathLike[str]) -> bool:
     """Clear the mark that `lakeshore serve` left in a file, so that any process may host it; whether
     there was one. The caller holds the file's lock. Raises `StoreError` where the file is none of ours.

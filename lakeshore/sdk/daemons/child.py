@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.metadata
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from lakeshore.core.about import installed
 from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import InternalError, LakeshoreError, PlaneFailed
 from lakeshore.sdk.aio import AsyncDispatch
@@ -128,7 +128,7 @@ def worker_options(options: DaemonOptions) -> WorkerOptions:
         options.grace,
         _hooks(options.hooks),
     )
-    made.beats, made.daemon, made.packages = False, True, _packages()
+    made.beats, made.daemon, made.packages = False, True, installed(*_PACKAGES)
     return made
 
 
@@ -139,14 +139,6 @@ def _hooks(name: str) -> Hooks | None:
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, Hooks):
         raise TypeError(f"--hooks {name} is {found!r}: name a dls.Hooks(...)")
-    return found
-
-
-def _packages() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
     return found
 
 
@@ -166,11 +158,16 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """`python -c … DESCRIPTOR`, as a parent has it."""
+    """`python -c … DESCRIPTOR TITLE LOOP`, as `spawn` has it."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     _die_with_parent()
-    charge = receive_charge(control)
+    with suppress(ImportError):  # whoever gives the charge will know
+        importlib.import_module(f"anyio._backends._{sys.argv[3]}")
+    try:
+        charge = receive_charge(control)
+    except (EOFError, OSError):  # the command line was wrong, say: whoever began this has told why
+        sys.exit(1)
     options = charge.options
     to_stderr(options.log_format)
     sys.argv[:] = ["lakeshore daemon"]

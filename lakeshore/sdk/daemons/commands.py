@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakeshore.core.messages import Execute, Exited, Output
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PIECE = 64 << 10  # bytes of output sent at once
 
@@ -23,6 +25,8 @@ class Command:
     """
 
     def __init__(self, order: Execute, send: Callable[[Any], None], environment: dict[str, str]) -> None:
+        import subprocess  # slow, and most daemons run no commands
+
         self._number, self._credit, self._send = order.exec, order.credit, send
         self._pipes: dict[int, int] = {}  # descriptors that are open still, and which stream each is
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,6 +87,8 @@ class Command:
 
     def kill(self) -> None:
         """End it, and whatever it has started in its group."""
+        import subprocess
+
         process = self._process
         if process is not None and not self.over:
             with suppress(ProcessLookupError, PermissionError):

@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
+from .early import Spawned, spawn
 from .options import Charge, DaemonOptions, send_charge
 
 DRAIN, END, AGAIN = b"d", b"e", b"a"  # (register again) what a child is told
 DRAINED, REMOVED, FAILED = b"drained", b"removed", b"failed"  # its last word; without one it died
 
-_CODE = "from lakeshore.sdk.daemons.child import main; main()"
-
 
 class Child:
-    """A process that works, in a group of its own: a terminal's Ctrl-C is the parent's to pass on.
+    """A process that works, once it has its charge.
 
     Args:
         worker: the id it registers under.
+        spawned: one that waits for its charge; else a new one is started.
     """
 
-    def __init__(self, worker: bytes, options: DaemonOptions) -> None:
-        self.worker = worker
+    def __init__(self, worker: bytes, options: DaemonOptions, spawned: Spawned | None = None) -> None:
+        self.worker, self._options = worker, options
         self.word = b""
         self.open = True  # it may say more
         self._kills = _memory_kills()
-        self.control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _CODE, str(theirs.fileno()), f"worker {options.name}"],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        with contextlib.suppress(OSError):  # it has ended already
-            send_charge(self.control, Charge(worker, options))
-        self.control.setblocking(False)
+        self._status: int | None = None
+        self.control, self.pid = spawned or spawn(f"worker {options.name}", options.backend)
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
+    def charge(self) -> None:
+        """Have it begin. Nothing may be told before."""
+        with contextlib.suppress(OSError):  # it has ended already
+            send_charge(self.control, Charge(self.worker, self._options))
+        self.control.setblocking(False)
 
     def tell(self, word: bytes) -> None:
         """Have it drain, or end."""
@@ -53,7 +43,8 @@ class Child:
 
     def kill(self) -> None:
         """End it by force."""
-        self._process.kill()
+        if self.status() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def listen(self) -> None:
         """Take what it has said."""
@@ -68,7 +59,14 @@ class Child:
 
     def status(self) -> int | None:
         """Its exit status, or minus the signal that killed it; None while it lives."""
-        return self._process.poll()
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # it ended while this process had its children ignored
+                pid, status = self.pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
 
     def last_word(self) -> bytes:
         """Why it ended by itself; empty where it died."""

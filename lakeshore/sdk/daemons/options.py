@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from tempfile import TemporaryFile
 
 import msgspec
 from msgspec import Struct
+
+from .early import Spawned
 
 
 class DaemonOptions(Struct, frozen=True):
@@ -38,6 +39,19 @@ class DaemonOptions(Struct, frozen=True):
     log_format: str = "text"
 
 
+class Inheritance(Struct, frozen=True):
+    """What a command line leaves to the parent that it becomes.
+
+    Attributes:
+        control: a descriptor: our end of the control socket of a child that waits for its charge.
+        child: its process; 0: there is none.
+    """
+
+    options: DaemonOptions
+    control: int = -1
+    child: int = 0
+
+
 class Charge(Struct, frozen=True):
     """What a parent tells its child first."""
 
@@ -45,10 +59,16 @@ class Charge(Struct, frozen=True):
     options: DaemonOptions
 
 
-def hand_over(options: DaemonOptions) -> int:
-    """A descriptor that a program started next may read the options from."""
+def hand_over(options: DaemonOptions, child: Spawned | None) -> int:
+    """A descriptor that the program which this process becomes next may read the options from."""
+    from tempfile import TemporaryFile  # slow, and neither a parent nor a child has a use for it
+
+    left = Inheritance(options)
+    if child is not None:
+        child.control.set_inheritable(True)
+        left = Inheritance(options, child.control.fileno(), child.pid)
     file = TemporaryFile()  # noqa: SIM115 - it is for the next program
-    file.write(msgspec.json.encode(options))
+    file.write(msgspec.json.encode(left))
     file.flush()
     descriptor = os.dup(file.fileno())
     file.close()
@@ -57,10 +77,15 @@ def hand_over(options: DaemonOptions) -> int:
     return descriptor
 
 
-def take_over(descriptor: int) -> DaemonOptions:
-    """The options behind a descriptor, which is closed."""
+def take_over(descriptor: int) -> tuple[DaemonOptions, Spawned | None]:
+    """The options behind a descriptor, which is closed, and a child that waits for its charge."""
     with os.fdopen(descriptor, "rb") as file:
-        return msgspec.json.decode(file.read(), type=DaemonOptions)
+        left = msgspec.json.decode(file.read(), type=Inheritance)
+    if not left.child:
+        return left.options, None
+    control = socket.socket(fileno=left.control)
+    control.set_inheritable(False)
+    return left.options, Spawned(control, left.child)
 
 
 def send_charge(control: socket.socket, charge: Charge) -> None:

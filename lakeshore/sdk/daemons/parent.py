@@ -24,6 +24,7 @@ from .minded import AGAIN, DRAIN, DRAINED, END, FAILED, REMOVED, Child
 from .options import DaemonOptions, take_over
 
 if TYPE_CHECKING:
+    from .early import Spawned
     from .reporter import Reporter
 
 log = logging.getLogger("lakeshore")
@@ -38,10 +39,14 @@ _LAST_WORDS = 2.0  # seconds that the report of a death may take when the parent
 
 
 class Parent:
-    """Minds one child at a time until it is told to stop."""
+    """Minds one child at a time until it is told to stop.
 
-    def __init__(self, options: DaemonOptions) -> None:
-        self._options = options
+    Args:
+        spawned: its first, which waits for its charge; else it starts one.
+    """
+
+    def __init__(self, options: DaemonOptions, spawned: Spawned | None = None) -> None:
+        self._options, self._spawned = options, spawned
         self._new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom, threading.Lock)
         self._reporter: Reporter
         self._awake, self._waker = os.pipe()
@@ -58,10 +63,12 @@ class Parent:
     def run(self) -> int:
         """Until the end; the exit status."""
         self._take_signals()
-        child = self._new_child()  # which takes longer to load than what is left of us
+        options = self._options
+        log.info("daemon %s (pid %d) works for %s", options.name, os.getpid(), options.address)
+        child = self._new_child()  # before the rest of us: it takes longer to load
         from .reporter import Reporter
 
-        self._reporter = Reporter(self._options, self._on_dismissed, self._on_unknown)
+        self._reporter = Reporter(options, self._on_dismissed, self._on_unknown)
         self._mind(child)
         self._reporter.start()
         try:
@@ -116,14 +123,17 @@ class Parent:
 
     def _new_child(self) -> Child | None:
         self._began = time.monotonic()
+        spawned, self._spawned = self._spawned, None
         try:
-            return Child(self._new_id(), self._options)
+            return Child(self._new_id(), self._options, spawned)
         except OSError as error:  # no more processes, say
             self._begin_at = self._began + _LONGEST
             log.error("no worker process can be started (%s); trying again in %g s", error, _LONGEST)
             return None
 
     def _mind(self, child: Child | None) -> None:
+        if child is not None:
+            child.charge()  # first: the reporter's thread may have something to tell it
         self._child = child
         if child is not None:
             self._reporter.mind(child.worker, child.pid)
@@ -194,10 +204,9 @@ def _nothing(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """`python -c … DESCRIPTOR`, as `lakeshore.sdk.daemon.start` has it."""
-    options = take_over(int(sys.argv[1]))
+    options, spawned = take_over(int(sys.argv[1]))
     to_stderr(options.log_format)
-    log.info("daemon %s (pid %d) works for %s", options.name, os.getpid(), options.address)
-    status = Parent(options).run()
+    status = Parent(options, spawned).run()
     log.info("daemon %s has ended, status %d", options.name, status)
     logging.shutdown()
     os._exit(status)

@@ -84,6 +84,7 @@ class Answers:
             by_id = {item.id: item for item in asked.message.items}
             results = [each for each in message.results if getattr(each, "id", b"") in by_id]
             items = [by_id[each.id] for each in results if isinstance(each, m.Accepted)]
+            asked.got = list(by_id).index(message.first) + len(message.results)
         else:
             items = asked.message.items[asked.got : asked.got + len(message.results)]
             results = list(message.results)

@@ -26,8 +26,8 @@ class Asked:
     """
 
     __slots__ = (
-        "again", "answered", "client", "credit", "cursor", "expected", "given", "got", "heard", "holder", "id",
-        "kind", "message", "number", "seen", "sent", "since", "state", "there", "turned", "unsure",
+        "again", "answered", "client", "credit", "cursor", "expected", "given", "got", "heard", "holder",
+        "id", "kind", "message", "number", "seen", "sent", "since", "state", "there", "turned", "unsure",
     )  # fmt: skip
 
     def __init__(self, client: SimClient, kind: str, message: Any, id: bytes, sent: float) -> None:

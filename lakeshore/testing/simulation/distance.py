@@ -5,8 +5,9 @@ from __future__ import annotations
 from lakeshore.core import messages as m
 from lakeshore.core.ids import text_of
 
-from .far import FarClient, FarWorker
+from .far import FarClient
 from .gate import Way
+from .leased import FarWorker
 from .working import Working
 
 

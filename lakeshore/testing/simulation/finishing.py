@@ -8,7 +8,7 @@ from lakeshore.core.ids import text_of
 from . import resting
 from .asked import Asked
 from .facts import TERMINAL, Broken
-from .far import FarWorker
+from .leased import FarWorker
 from .steps import QUEUES, Steps
 from .world import World
 
@@ -21,8 +21,9 @@ def finish(world: World, steps: Steps) -> None:
     while world.workers:
         steps.lose()
     world.settle()
-    steps.advance(45.0)  # whoever had a lease has none by now
-    _rest(world)
+    if any(hand.leased for hand in world.model.hands.values()):
+        steps.advance(45.0)  # whoever had a lease has none by now
+        _rest(world)
     _open_queues(world, steps)
     _work_off(world, steps)
     _read_all(world, steps)

@@ -170,7 +170,7 @@ class Way:
             self._spy(door)
         else:
             try:
-                if door is self.gate.door or not isinstance(message, m.Refusal):
+                if door is self.gate.door or not isinstance(message, m.Refusal | m.StreamGap):
                     self.party.leaves(message)
                 else:
                     self.party.stale(message)

@@ -129,21 +129,34 @@ PROFILES: dict[str, Profile] = {
     ),
     "far": Profile(
         (30, 80),
-        _WORK | _FAR | {"hold": 2, "commit": 4, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "cut": 1}
-        | {"arrive": 3, "notice": 3, "crash": 1, "many": 3, "post": 4, "follow_topic": 2, "stall": 1, "turn": 4}
+        _WORK
+        | _FAR
+        | {"hold": 2, "commit": 4, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "cut": 1}
+        | {
+            "arrive": 3,
+            "notice": 3,
+            "crash": 1,
+            "many": 3,
+            "post": 4,
+            "follow_topic": 2,
+            "stall": 1,
+            "turn": 4,
+        }
         | {"go": 1, "hold_reads": 1, "read": 2, "release_reads": 1},
         options=(("far", (0, 1, 2)),),
     ),
     "credit": Profile(
         (30, 80),
-        {**_WORK, "submit": 30, "wait": 12, "kill": 6, "drop": 6} | _FAR
+        {**_WORK, "submit": 30, "wait": 12, "kill": 6, "drop": 6}
+        | _FAR
         | {"many": 6, "post": 6, "follow_topic": 2, "hold": 2, "commit": 4, "release": 3, "crash": 1}
         | {"slow": 2, "deliver": 3, "fast": 3, "arrive": 2, "notice": 2},
         options=(("far", (0, 1, 2)), ("limits", Limits(requests=3, bytes=5000, waits=4))),
     ),
     "turns": Profile(
         (30, 80),
-        {**_WORK, "submit": 40, "many": 6, "drop": 6, "kill": 6} | _FAR
+        {**_WORK, "submit": 40, "many": 6, "drop": 6, "kill": 6}
+        | _FAR
         | {"patch": 2, "shift": 1, "hold": 2, "commit": 4, "release": 4, "slow": 2, "deliver": 3, "fast": 4}
         | {"crash": 1, "arrive": 3, "notice": 3},
         (
@@ -155,31 +168,50 @@ PROFILES: dict[str, Profile] = {
     "readers": Profile(
         (40, 90),
         {"submit": 8, "give": 30, "end": 6, "hire": 4, "follow": 10, "consume": 14, "post": 12, "wait": 2}
-        | {"follow_topic": 6, "close_topic": 1, "remove_topic": 1, "drop": 2, "advance": 3} | _FAR
+        | {"follow_topic": 6, "close_topic": 1, "remove_topic": 1, "drop": 2, "advance": 3}
+        | _FAR
         | {"hold": 2, "commit": 4, "release": 3, "slow": 2, "deliver": 3, "fast": 3, "crash": 1, "arrive": 2}
         | {"notice": 2, "hold_reads": 1, "read": 2, "release_reads": 1},
         options=(("far", (0, 1, 2)), ("journal_bytes", 400)),
     ),
     "leases": Profile(
         (30, 80),
-        _WORK | _AWAY | {"hold": 2, "commit": 3, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "repeat": 2}
+        _WORK
+        | _AWAY
+        | {"hold": 2, "commit": 3, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "repeat": 2}
         | {"arrive": 3, "notice": 3, "advance": 14},
     ),
     "adoption": Profile(
         (30, 80),
-        _WORK | _AWAY | {"hold": 2, "commit": 3, "release": 3, "slow": 2, "deliver": 4, "fast": 4, "crash": 6, "hire_near": 2}
+        _WORK
+        | _AWAY
+        | {
+            "hold": 2,
+            "commit": 3,
+            "release": 3,
+            "slow": 2,
+            "deliver": 4,
+            "fast": 4,
+            "crash": 6,
+            "hire_near": 2,
+        }
         | {"arrive": 3, "notice": 3, "advance": 14, "sever": 2, "dial": 4},
         options=(("far", (1,)),),
     ),
     "takeover": Profile(
         (30, 80),
-        _WORK | _AWAY | _FAR | {"takeover": 5, "see": 5, "hire_near": 5, "hold": 2, "commit": 3, "release": 3}
+        _WORK
+        | _AWAY
+        | _FAR
+        | {"takeover": 5, "see": 5, "hire_near": 5, "hold": 2, "commit": 3, "release": 3}
         | {"slow": 1, "deliver": 2, "fast": 2, "crash": 1, "arrive": 2, "notice": 2, "post": 3, "many": 2},
         options=(("far", (1, 2)),),
     ),
     "shut": Profile(
         (20, 60),
-        _WORK | _FAR | {"revoke": 3, "many": 2, "post": 3, "hold": 2, "commit": 3, "release": 3, "slow": 2}
+        _WORK
+        | _FAR
+        | {"revoke": 3, "many": 2, "post": 3, "hold": 2, "commit": 3, "release": 3, "slow": 2}
         | {"deliver": 3, "fast": 3, "crash": 1, "arrive": 2, "notice": 2},
         options=(("far", (0, 1, 2)), ("tokens", True)),
     ),
@@ -189,6 +221,8 @@ PROFILES: dict[str, Profile] = {
 _SHARES = {
     "tiny": 8, "store": 3, "links": 3, "keys": 3, "full": 3, "queues": 2, "streams": 2, "topics": 1,
     "trim": 2, "losses": 1, "stale": 2, "resends": 2, "orders": 2, "power": 1, "long": 1,
+}  # fmt: skip
+_FAR_SHARES = {
     "far": 3, "credit": 2, "turns": 2, "readers": 2, "leases": 4, "adoption": 3, "takeover": 3, "shut": 1,
 }  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"retention": 120.0, "journal_bytes": 1 << 20}
@@ -197,7 +231,8 @@ _DEFAULTS: dict[str, Any] = {"retention": 120.0, "journal_bytes": 1 << 20}
 def write(seed: int, profile: str | None = None, steps: int | None = None) -> tuple[str, list[Step]]:
     """The program of a seed: its profile, and its steps."""
     chance = random.Random(seed)
-    drawn = chance.choices(list(_SHARES), list(_SHARES.values()))[0]
+    shares = _FAR_SHARES if seed % 3 == 2 else _SHARES
+    drawn = chance.choices(list(shares), list(shares.values()))[0]
     chosen = profile or drawn
     kind = PROFILES[chosen]
     count = chance.randint(*kind.steps) if steps is None else steps

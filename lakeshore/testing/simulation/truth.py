@@ -213,7 +213,9 @@ class Truth:
             hand.holds.discard((message.id, message.attempt))
             self.gave_back[message.id, message.attempt] = worker
         else:
-            self.told_began.setdefault((message.id, message.attempt), self.now())
+            key = (message.id, message.attempt)
+            if hand.leased or key not in self.told_began:  # one that comes back says so again
+                self.told_began[key] = self.now()
 
     def queue_removed(self, name: str) -> None:
         for hand in self.hands.values():

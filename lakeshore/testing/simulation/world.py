@@ -3,97 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from lakeshore.core import messages as m
 from lakeshore.core.bodies import Job
 from lakeshore.core.credit import Limits
 from lakeshore.core.door import hash_of
-from lakeshore.core.errors import StoreLocked
-from lakeshore.core.rows import Batch, Committed, MetaRow
-from lakeshore.store.memory import MemoryStore
-from lakeshore.testing.faults import FaultyLink, FaultyStore
+from lakeshore.core.rows import Batch, Committed
+from lakeshore.testing.faults import FaultyLink
 from lakeshore.testing.hand import HandClient, HandPlane
 
 from .asked import Asked, SimClient
 from .commits import Model
 from .disk import Disk
 from .facts import Broken, Chance
-from .far import FarClient, FarWorker
+from .far import FarClient
+from .former import Former
 from .gate import Gate, Way
+from .leased import FarWorker
 from .leaving import Leaving
 from .local import SimWorker
+from .stored import SimStore
 from .truth import Hand
 from .wires import Wire
 
-_PATIENCE = 200  # turns of a head that was superseded, until it sees that
 CLOSED = m.Refusal(0, "PlaneClosed", "the link is gone")
-
-
-class SimStore(FaultyStore):
-    """Remembers what was stored, so that a suffix can be lost, and when it was handed over."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        super().__init__(MemoryStore())
-        self.now = now
-        self.handed: deque[tuple[int, float]] = deque(maxlen=4)
-        self.log: list[tuple[Batch, Committed]] = []
-        self.owner: Any = None  # the engine that opened it last
-
-    def commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
-        """Note when a batch was handed over first."""
-        if not self.handed or self.handed[-1][0] != id(batch):
-            self.handed.append((id(batch), self.now()))
-        super().commit(batch, done)
-
-    def _commit(self, batch: Batch, done: Callable[[Committed | BaseException], None]) -> None:
-        engine = getattr(done, "__self__", None)
-        if self.owner is not None and engine is not self.owner:
-            done(StoreLocked("another process took this store over"))
-        else:
-            super()._commit(batch, done)
-
-    def lose(self, commits: int) -> None:
-        """Power goes: the newest commits were never there."""
-        del self.log[len(self.log) - commits :]
-        self.inner = MemoryStore()
-        for batch, _ in self.log:
-            self.inner.commit(batch, lambda result: None)
-
-
-class Former:
-    """A head that was superseded, and has not seen it."""
-
-    def __init__(self, world: World, engine: Any, door: Any, reception: Any) -> None:
-        self.world, self.engine, self.door, self.reception = world, engine, door, reception
-        self._turns = 0
-
-    def pump(self) -> bool:
-        """Let it go on; whether anything moved."""
-        self._turns += 1
-        if self._turns > _PATIENCE:  # it may read again and again what only the other can tell
-            self.see()
-        moved = bool(self.engine.pump(16)) or self.engine.due <= self.engine.monotonic()
-        if self.engine.ended:
-            self.world.former.remove(self)
-            self.door.close(m.Sorry("Busy", "another process has the plane now", retry_after=0.0))
-            return True
-        return moved
-
-    def see(self) -> None:
-        """Have it write something."""
-        self.engine.batch.put(MetaRow("plane", self.door.head.plane))
-        self.engine.wake()
-
-    def forget(self) -> None:
-        """Let go of everything."""
-        for part in (*self.engine_parts(), self):
-            vars(part).clear()
-
-    def engine_parts(self) -> list[Any]:
-        """What hangs together."""
-        return [self.door.head, self.engine, self.door]
 
 
 class World:
@@ -158,7 +92,7 @@ class World:
         """One of the programs, connected when it is first used."""
         while len(self.clients) <= number:
             if len(self.clients) in self.far:
-                self.clients.append(FarClient(self, len(self.clients), *self._token()))
+                self.clients.append(FarClient(self, len(self.clients), self._token()))
                 continue
             far, near = self.plane.connect()
             hand = HandClient(self.plane, far, near)
@@ -168,17 +102,19 @@ class World:
             self.clients.append(client)
         return self.clients[number]
 
-    def _token(self) -> tuple[str, bytes] | tuple[()]:
+    def _token(self) -> tuple[str, bytes] | None:
         """Of its own for each program, made by whoever owns the plane."""
         if not self.with_tokens:
-            return ()
+            return None
         text = f"lks_{len(self.tokens)}"
         self.tokens.append(text)
         self.owner(m.CreateToken(1, hash_of(text), "admin", "default"))
         self.plane.settle()
         row = self.plane.head.office.token(hash_of(text))
-        stored = not (self.store.hold or self.store.failures or self.plane.engine.store_error)  # else a crash would take it away
-        return (text, row.id) if row is not None and stored else ()
+        stored = not (
+            self.store.hold or self.store.failures or self.plane.engine.store_error
+        )  # else a crash would take it away
+        return (text, row.id) if row is not None and stored else None
 
     def owner(self, message: Any) -> None:
         """Whoever owns the plane asks something, and waits for no answer."""
@@ -485,7 +421,15 @@ class World:
         """Let go of everything: messages aren't looked at for cycles, so garbage may hang on one."""
         for former in self.former:
             former.forget()
-        for part in (self.gate.door, self.gate, self.plane.engine, *self.plane.head.spaces.values(), self.plane, self.store, self):
+        for part in (
+            self.gate.door,
+            self.gate,
+            self.plane.engine,
+            *self.plane.head.spaces.values(),
+            self.plane,
+            self.store,
+            self,
+        ):
             vars(part).clear()
 
     @property
