@@ -329,7 +329,7 @@ async def test_a_closed_plane_leaves_memory_with_what_was_queued(address: str) -
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
         plane = weakref.ref(q.host().plane)
-        queue = weakref.ref(q.host().plane.head.space("default").queues["blocked"])
+        queue = weakref.ref(q.host().hosted.head.space("default").queues["blocked"])
     del q
     gc.collect()
     assert plane() is None

@@ -135,7 +135,7 @@ def test_waits_are_forgotten(q: dls.Dispatch) -> None:
         with pytest.raises(TimeoutError):
             q.result(inv, timeout=0.001)
     q.get(inv)
-    entry = q.host().plane.head.space("default").live[next(iter(q.host().plane.head.space("default").live))]
+    entry = q.host().hosted.head.space("default").live[next(iter(q.host().hosted.head.space("default").live))]
     assert not entry.waiters
     assert not q.connection().client()._waiting  # pyright: ignore[reportPrivateUsage]
 
@@ -509,7 +509,7 @@ def test_a_dropped_plane_frees_what_it_held(backend: Any) -> None:
             f.submit(x)
         dls.run_worker(q, drain=True)
         q.jobs.list()
-        assert not q.host().plane.head.space("default").live
+        assert not q.host().hosted.head.space("default").live
     gc.collect()
 
 

@@ -52,8 +52,9 @@ def test_changes_of_state(q: dls.Dispatch) -> None:
 
 def test_what_was_refused_is_no_event(q: dls.Dispatch) -> None:
     q.queues.add("q1")
+    q.queues.drain("q1")
     with pytest.raises(dls.Conflict):
-        q.queues.drain("q1") and q.queues.pause("q1")
+        q.queues.pause("q1")
     with pytest.raises(dls.Conflict):
         q.queues.patch("q1", min=1)
     assert [event.kind for event in q.queues.events("q1")] == ["state_changed", "config_changed"]

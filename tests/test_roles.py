@@ -53,7 +53,8 @@ class Wire:
         self.over = ""
         self.receive: Any = None
         self.closed: Any = None
-        self.on_full = self.on_drained = lambda: None
+        self.on_full = self.on_drained = self.enter = self.leave = lambda: None
+        self.flush_later: Any = None
 
     def send(self, message: Any, /) -> None:
         self.sent.append(message)

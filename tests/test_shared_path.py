@@ -321,19 +321,20 @@ def test_no_acknowledged_job_is_lost_or_doubled_by_takeovers(play: Cast, path: P
         assert {q.get(inv).state for inv in again} == {"succeeded"}
 
 
-def test_a_served_store_is_left_to_its_head(path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_served_store_is_left_to_its_head(
+    path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAKESHORE_HOME", str(path.parent / "home"))
-    with served(path, backend) as head:
-        with dls.Dispatch(path, backend=backend) as q:  # through its socket, without a token
-            inv = q.submit(shared_path.double, 1)
-            head.stop()
-            with (
-                pytest.raises(dls.Unreachable, match=r"served by `lakeshore serve`, which does not run"),
-                dls.Dispatch(f"{path.parent}/./{path.name}", backend=backend, connect_timeout=0) as other,
-            ):
-                other.queues.ls()
-            with StoreLock(path):  # nobody else takes it, not even for a moment
-                pass
-            head.start()
-            assert q.get(inv).state == "queued"
-            assert q.status().listen == (head.url,)
+    with served(path, backend) as head, dls.Dispatch(path, backend=backend) as q:
+        inv = q.submit(shared_path.double, 1)  # through its socket, without a token
+        head.stop()
+        with (
+            pytest.raises(dls.Unreachable, match=r"served by `lakeshore serve`, which does not run"),
+            dls.Dispatch(f"{path.parent}/./{path.name}", backend=backend, connect_timeout=0) as other,
+        ):
+            other.queues.ls()
+        with StoreLock(path):  # nobody else takes it, not even for a moment
+            pass
+        head.start()
+        assert q.get(inv).state == "queued"
+        assert q.status().listen == (head.url,)

@@ -48,7 +48,7 @@ def test_the_holder_is_named_to_a_second_process(tmp_path: Path) -> None:
     child = hold(path)
     try:
         with pytest.raises(
-            StoreLocked, match=rf"process {child.pid} on this machine .*submit in that process"
+            StoreLocked, match=rf"process {child.pid} on this machine .*end it first"
         ) as caught:
             StoreLock(path).acquire()
         assert caught.value.pid == child.pid

@@ -339,7 +339,7 @@ async def test_every_frame_comes_before_the_end(address: str, anyio_backend: Any
 
 def test_a_pruned_range_is_a_gap_to_go_on_from(backend: Any) -> None:
     with dls.Dispatch(":memory:", backend=backend) as q:
-        q.host().plane.head.space("default").queues["default"].journal_bytes = 50_000
+        q.host().hosted.head.space("default").queues["default"].journal_bytes = 50_000
         inv = dls.udf(blocks).submit(100)
         dls.run_worker(q, once=True)
         with pytest.raises(dls.Gap, match="pruned") as gap:

@@ -115,7 +115,11 @@ def test_its_use_is_noted_once_a_minute() -> None:
     create(plane.client(), "text")
     plane.settle()
     notes: list[float | None] = []
-    plane.store.watch = lambda batch: notes.extend(row.last_used_at for row in batch.admin.values())
+
+    def watch(batch: Any) -> None:
+        notes.extend(row.last_used_at for row in batch.admin.values())
+
+    plane.store.watch = watch
     start = plane.clock.wall
     for _ in range(6):  # at 0, 25 … 125 s
         for _ in range(3):

@@ -126,7 +126,7 @@ def test_each_role_over_tcp(head: Head, capsys: pytest.CaptureFixture[str]) -> N
         for face in (faces["read"], faces["work"]):
             with pytest.raises(dls.Forbidden, match="role"):
                 double.submit(1, _dispatch=face)
-        with pytest.raises(dls.Forbidden, match="needs admin"):
+        with pytest.raises(dls.Forbidden, match="takes admin"):
             faces["submit"].queues.add("q")
         with pytest.raises(dls.Forbidden, match="tokens create --role work"):
             dls.run_worker(faces["submit"], once=True)

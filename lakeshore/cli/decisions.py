@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
@@ -16,9 +16,25 @@ _EVENT_COLUMNS: list[printing.Column] = [
     ("KIND", lambda event: event.kind),
     ("COUNT", lambda event: event.count),
     ("WANT", lambda event: event.want),
-    ("DID", lambda event: event.did),
+    ("DID", lambda event: _did(event.did)),
     ("WHY", lambda event: event.why),
 ]
+
+
+def _did(did: Any) -> Any:
+    """What was changed, from what to what."""
+    if not isinstance(did, dict):
+        return did
+    found = cast(dict[str, Any], did)
+    if found.keys() == {"before", "after"}:
+        found = {"state": found}
+    changes = [
+        f"{name}: {printing.cell(part['before'])} → {printing.cell(part['after'])}"
+        if isinstance(part, dict) and {"before", "after"} <= part.keys()
+        else f"{name} {printing.cell(part)}"
+        for name, part in found.items()
+    ]
+    return ", ".join(changes)
 
 
 def events(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from . import plane, printing
 from .parameters import Flag, Index, Json, Seconds
 from .values import jsonable, text
+
+if TYPE_CHECKING:
+    from lakeshore import Frame
 
 
 def result(
@@ -57,12 +60,13 @@ def stream(id: str, /, *, since: Index = 0, json: Json = False) -> None:
             show_frame(frame, json)
 
 
-def show_frame(frame: object, json: bool) -> None:
+def show_frame(frame: Frame[Any], json: bool) -> None:
     """One value, at once; with JSON, its number, attempt and time, too."""
     if json:
-        printing.line(jsonable(frame))
+        fields = {"seq": frame.seq, "value": frame.value, "attempt": frame.attempt, "at": frame.time}
+        printing.line(jsonable(fields))
     else:
-        print(text(getattr(frame, "value")), flush=True)  # noqa: B009
+        print(text(frame.value), flush=True)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lakeshore.core.errors import NotFound
+
 from . import plane, printing
 from .app import arrange, group
 from .outcomes import show_frame
@@ -39,9 +41,10 @@ def read(name: str, /, *, since: Index = 0, no_wait: Flag = False, json: Json = 
         no_wait: End after what is there now.
     """
     with plane.opened() as q:
-        there = None
-        if no_wait:
-            there = next((topic.frames for topic in q.topics.list() if topic.name == name), 0)
+        frames = next((topic.frames for topic in q.topics.list() if topic.name == name), None)
+        if frames is None:
+            raise NotFound(f"no topic {name!r}: `lakeshore topics list` shows what there is")
+        there = frames if no_wait else None
         if there is not None and since >= there:
             return
         for frame in q.topic(name).stream(since=since):

@@ -44,6 +44,7 @@ from .rows import (
     InvocationRow,
     KeyRow,
     ListInvocations,
+    MetaRow,
     Missing,
     Prune,
     Pruned,
@@ -100,7 +101,7 @@ class Archive(Actor):
         }
         self.call_at(engine.now + _PRUNE_EVERY)
 
-    def _row(self, message: Any, peer: Any, then: Callable[[InvocationRow], None]) -> None:
+    def _row(self, message: Any, peer: Any, then: Callable[[InvocationRow], None], again: int = 0) -> None:
         def answered(row: InvocationRow | Missing | BaseException) -> None:
             if isinstance(row, BaseException):
                 self.engine.send(peer, refusal(message.req, store_failed(row)))
@@ -112,7 +113,9 @@ class Archive(Actor):
                     if entry is not None:
                         peer.pass_on(message, entry.queue)
                     else:
-                        self._row(message, peer, then)
+                        if again == 2:  # it may live at another head: a commit will tell
+                            self.engine.batch.put(MetaRow("plane", self.space.office.plane))
+                        self._row(message, peer, then, again + 1)
             elif (entry := self.space.live.get(message.id)) is not None:
                 peer.pass_on(message, entry.queue)
             else:

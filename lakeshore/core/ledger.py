@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .engine import Engine, store_failed
 from .ids import text_of
@@ -52,7 +52,7 @@ class Ledger:
         changed = [name for name in new if new[name] != old[name]]
         if changed:
             did = {name: {"before": old[name], "after": new[name]} for name in changed}
-            parts = [f"{name} from {old[name]!r} to {new[name]!r}" for name in changed]
+            parts = [f"{name} from {_word(old[name])} to {_word(new[name])}" for name in changed]
             self.note(queue, "config_changed", did=did, why=f"an operator changed {', '.join(parts)}")
 
     def shifted(self, queue: Queue, before: str, move: str) -> None:
@@ -80,3 +80,11 @@ class Ledger:
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return {**{name: row[name] for name in _SETTINGS}, **row["admission"]}
+
+
+def _word(value: Any) -> str:
+    """A setting as people read it."""
+    if isinstance(value, dict):
+        fields = cast(dict[str, Any], value)
+        return " ".join(f"{name}={_word(part)}" for name, part in fields.items()) or "nothing"
+    return "nothing" if value in (None, "", [], ()) else str(value)

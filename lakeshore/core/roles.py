@@ -7,6 +7,7 @@ what belongs to no namespace.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .messages import CloseTopic, Post, Request, Submit, SubmitMany
@@ -14,6 +15,7 @@ from .messages import CloseTopic, Post, Request, Submit, SubmitMany
 ROLES: tuple[str, ...] = ("submit", "read", "work", "admin")  # what a token may have
 
 _LEVELS = {"read": 0, "work": 0, "submit": 1, "admin": 2, "plane": 3}
+_WORD = re.compile("[A-Z][a-z]*")
 _OF_CHILDREN = (Submit, SubmitMany, Post, CloseTopic)
 
 
@@ -33,12 +35,12 @@ def allows(role: str, message: Any) -> bool:
 
 def denial(role: str, message: Any) -> str:
     """Why it may not, and what would."""
-    name = type(message).__name__
+    name = _WORD.sub(lambda found: f" {found[0].lower()}", message.__class__.__name__).strip()
     if role == "work" and type(message) in _OF_CHILDREN:
         return (
             "a token with the role work submits only inside the bodies it runs: use one with the role submit"
         )
     wanted = getattr(message, "role", "work")
     if wanted == "plane":
-        return f"{name} is for the owner of the whole plane: use the head's own token"
-    return f"this token has the role {role}, and {name} needs {wanted}: use a token with that role"
+        return f"to {name} is for the owner of the whole plane: use the head's own token"
+    return f"this token has the role {role}, and to {name} it takes {wanted}: use a token with that role"

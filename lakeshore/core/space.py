@@ -200,9 +200,7 @@ class Space(Actor):
             return
         error: Refused | None = None
         if message.name in self.queues:
-            error = Conflict(
-                f"queue {message.name!r} exists already: change it with queues.patch, or choose another name"
-            )
+            error = Conflict(f"queue {message.name!r} exists already: patch it, or choose another name")
         elif settings.provider is not None:
             settings, error = self._with_provider(settings)
         if error is not None:

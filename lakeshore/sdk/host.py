@@ -107,6 +107,13 @@ class Host:
         return None if self._residence is None else self._residence.plane
 
     @property
+    def hosted(self) -> Plane:
+        """The plane, which is here. RuntimeError where it is not."""
+        if self.plane is None:
+            raise RuntimeError(f"{self.address} is hosted elsewhere")
+        return self.plane
+
+    @property
     def failure(self) -> BaseException | None:
         """The bug that ended the plane here."""
         return None if self._residence is None else self._residence.failure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -212,8 +211,8 @@ class Residence:
 
         if is_served(self.path):
             raise StoreServed(
-                f"{self.path} is served by `lakeshore serve`, which does not run: start it again, or clear the "
-                f"mark with `lakeshore serve --release --store {self.path}`"
+                f"{self.path} is served by `lakeshore serve`, which does not run: start it again, or clear "
+                f"the mark with `lakeshore serve --release --store {self.path}`"
             )
 
     def _server(self, error: StoreServed) -> There:

@@ -119,7 +119,7 @@ class StoreLock:
             who, advice = f"this process (pid {pid})", "close the other plane on it first"
         elif host == socket.gethostname():
             who = f"process {pid} on this machine ({host})"
-            advice = "submit in that process, end it first, or name another path"
+            advice = "end it first, or name another path"
         else:
             who = f"process {pid} on the machine {host}"
             advice = "work with it there, end it first, or name a path of this machine"

@@ -173,6 +173,7 @@ class Reporter:
 
     def _stay(self, link: BlockingLink) -> None:
         self._minding, beat_at, silent = b"", 0.0, False
+        heard = time.monotonic()
         self._said.clear()
         while True:
             if self._closing and (not self._deaths or silent):
@@ -180,7 +181,7 @@ class Reporter:
             now = time.monotonic()
             self._tell(link)
             if now >= beat_at:
-                if silent:
+                if silent and now - heard > max(self._every, 2 * _BEATS):
                     raise EOFError("the head says nothing")
                 silent, beat_at = bool(self._worker), now + self._every
                 if self._worker:
@@ -193,7 +194,7 @@ class Reporter:
                 self._drain_wakes()
             if link in came:
                 while (message := link.receive(0)) is not None:
-                    silent = False
+                    silent, heard = False, now
                     self._take(link, message)
             self._step()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 import pytest
@@ -66,6 +66,8 @@ from lakeshore.core.rows import (
 from lakeshore.core.states import State
 
 StoreFactory = Callable[[], Store]
+
+_S = TypeVar("_S", bound=Store)
 
 
 def id_of(number: int) -> bytes:
@@ -152,7 +154,7 @@ async def _answer(ask: Callable[[Callable[[Any], None]], None]) -> Any:
 
 
 @asynccontextmanager
-async def opened(store: Store) -> AsyncGenerator[Store]:
+async def opened(store: _S) -> AsyncGenerator[_S]:
     """The store, open inside the block."""
     await store.open()
     try:
