@@ -6,6 +6,7 @@ python scripts/cli_reference.py; `tests/test_cli_reference.py` fails where the p
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from lakeshore.cli.app import app
@@ -40,6 +41,7 @@ Made by `scripts/cli_reference.py` from the commands; `lakeshore COMMAND --help`
 
 def page() -> str:
     """The whole page."""
+    sys.argv = ["lakeshore"]  # by which commands call themselves
     text = app.generate_docs(output_format="markdown", heading_level=1)
     text = text[text.index("\n## lakeshore ") :]  # what is before it is a list of what follows
     everywhere = re.compile(r"\*\*Options of every command\*\*:\n\n(\* .*\n)+\n?")

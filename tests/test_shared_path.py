@@ -338,3 +338,18 @@ def test_a_served_store_is_left_to_its_head(
         head.start()
         assert q.get(inv).state == "queued"
         assert q.status().listen == (head.url,)
+
+
+def test_a_host_that_waits_learns_that_another_has_its_store(play: Cast, path: Path, backend: Any) -> None:
+    with dls.Dispatch(path, backend=backend) as q:
+        inv = q.submit(shared_path.double, 21)
+        os.unlink(f"{path}.lock")
+        play("worker", path, backend).ready()
+        assert q.result(inv, timeout=30) == 42  # it commits nothing meanwhile
+
+
+def test_many_that_open_a_path_at_the_same_moment(play: Cast, path: Path, backend: Any) -> None:
+    players = [play("submit", path, backend, 3) for _ in range(5)]
+    ids = [line for player in players for line in player.ready().lines()]
+    with dls.Dispatch(path, backend=backend) as q:
+        assert sorted(job.id for job in q.jobs.list()) == sorted(ids)

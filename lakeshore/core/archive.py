@@ -340,6 +340,7 @@ class Archive(Actor):
 
     def _prune(self, after: bytes) -> None:
         wall = self.engine.wall()
+        by_hand = self._round is not None and self._round[0].older_than is not None
         if self._round is not None and self._round[0].older_than is not None:
             before, queues = wall - self._round[0].older_than, {}
         else:
@@ -349,7 +350,7 @@ class Archive(Actor):
                 for queue in self.space.by_id.values()
                 if queue.settings.retention is not None
             }
-        self.engine.batch.prune(Prune(self.space.name, after, before, queues, now=wall))
+        self.engine.batch.prune(Prune(self.space.name, after, before, queues, now=wall, events=not by_hand))
         self.engine.touch(self)
 
     def _on_step(self, message: Step, sender: Any) -> None:

@@ -57,6 +57,8 @@ class Crew:
     def on_show(self, message: ShowWorker, peer: Any) -> None:
         def answer(found: Found) -> None:
             commands = found.commands if isinstance(found, Member) else found.info.get("commands", ())
+            if getattr(peer, "role", "plane") not in ("admin", "plane"):
+                commands = ()  # they may say what only who ran them is to know
             self.engine.emit(peer, Answer(message.req, described(found) | {"commands": list(commands)}))
 
         self.find(message, peer, answer)

@@ -17,12 +17,13 @@ from .guest import Guest
 from .ids import text_of
 from .messages import PROTOCOL, Knock, Sorry, Welcome
 from .ports import Link
+from .rows import MetaRow
 from .vetting import vet
 
 if TYPE_CHECKING:
     from .head import Head
 
-PURPOSES = ("client", "worker", "beat", "daemon")
+PURPOSES = ("client", "worker", "beat", "daemon", "successor")
 _HELLOS = 500.0  # links let in each second, and at once
 _MOST = 20_000  # guests at the same time
 
@@ -93,6 +94,8 @@ class Door(Actor):
         """
         self._check(knock)
         entry = self._entry(knock, trusted)
+        if knock.purpose == "successor":
+            self._see(entry)
         namespace = self._namespace(knock, entry)
         if knock.purpose != "client" and entry.role not in ("work", "admin", "plane"):
             raise Forbidden(
@@ -122,6 +125,7 @@ class Door(Actor):
                 former(Sorry("Replaced", "the same session came in by another link", retry_after=0.0))
         guest.session = knock.session
         guest.who = self._who(knock, entry)
+        guest.token = entry.token
         self._parted.pop(guest, None)
         self.guests[guest] = hang_up
         self._entries[guest] = entry
@@ -170,6 +174,14 @@ class Door(Actor):
     def count(self) -> int:
         """How many are in."""
         return len(self.guests)
+
+    def _see(self, entry: Entry) -> None:
+        """Another process says that it has the store: if so, the next commit fails, and this head is over."""
+        if entry.role == "plane":
+            self.engine.batch.put(MetaRow("plane", self.head.plane))
+            self.engine.touch(self)
+            self.engine.tell(self, Wake())
+        raise Busy("it is seen to", retry_after=0.0)
 
     def _check(self, knock: Knock) -> None:
         if self.leaving:

@@ -19,11 +19,14 @@ from .messages import (
     Chunk,
     Credit,
     Described,
+    Died,
     Drop,
     Exec,
     Follow,
     FollowTopic,
+    Hello,
     Kill,
+    Minding,
     Outcome,
     Request,
     Submit,
@@ -102,6 +105,7 @@ class Guest(Peer):
         super().__init__(engine, space, link)
         self.role, self.payload_limit = role, payload_limit
         self.session = b""  # names it across its links
+        self.token = b""  # which one it came in with; none for the plane's owner
         self._meter, self._cut = Meter(limits), cut
         self._full = False
         self._held: dict[int, Any] = {}  # by number, what is not looked at while its link is full
@@ -239,6 +243,33 @@ class Guest(Peer):
             return False
         meter.take(message)
         return True
+
+    def _hello(self, message: Hello) -> None:
+        if not self._owns(message.worker):
+            self._cut(self, "this worker came in with another token")
+            return
+        super()._hello(message)
+        if self.member is not None:
+            self.member.owner = self.token
+
+    def _beat(self, message: Beat) -> None:
+        if self._owns(message.worker):
+            super()._beat(message)
+
+    def _died(self, message: Died) -> None:
+        if self._owns(message.worker):
+            super()._died(message)
+
+    def _minding(self, message: Minding) -> None:
+        if self._owns(message.worker):
+            super()._minding(message)
+        else:
+            self._cut(self, "this worker came in with another token")
+
+    def _owns(self, worker: bytes) -> bool:
+        """Whether a worker is nobody else's."""
+        member = self.space.members.get(worker)
+        return member is None or member.gone or member.owner in (None, self.token)
 
     def _route(self, message: Any) -> None:
         route = self._routes.get(message.__class__)

@@ -76,6 +76,7 @@ class Member(Actor):
         self._lacked: set[bytes] = set()  # of those, what did not arrive
         self.draining = self.gone = self.away = False
         self.dismissal = ""  # why an operator has removed it
+        self.owner: bytes | None = None  # the token that its worker came in with, where one is known
         self.commands: tuple[dict[str, Any], ...] = ()  # that operators had run where it is
         self.started, self.heard = engine.wall(), engine.monotonic()
         self.stale = 0

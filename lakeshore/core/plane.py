@@ -240,7 +240,8 @@ class Plane:
         self._on_failure()
 
     def _superseded(self) -> None:
-        log.warning("another process has taken %s over: this one goes on as its client", self.store)
+        place = getattr(self.store, "path", "the store")
+        log.warning("another process has taken %s over: this one goes on as its client", place)
         if self.door is not None:
             self.door.close(Sorry("PlaneClosed", "another process hosts this plane now", retry_after=0.0))
         self._on_superseded()

@@ -75,9 +75,10 @@ class Reception:
 
     def came(self, link: WireEnd, *, trusted: bool) -> None:
         """A link was accepted. `trusted`: it needs no token."""
-        if len(self._unknown) >= _MOST_UNKNOWN:
-            link.abort("too many have not said who they are")
-            return
+        if len(self._unknown) >= _MOST_UNKNOWN:  # the one that has had the most time goes
+            oldest = next(iter(self._unknown))
+            self._known(oldest)
+            oldest.abort("too many have not said who they are")
         limit, link.limit = link.limit, _SHORT
         link.closed = lambda: self._strange(link)
         link.receive = lambda message: self._first(link, message, trusted, limit)
@@ -148,7 +149,9 @@ class Reception:
 
     def _say(self, about: str, text: str, *fields: object) -> None:
         """Say so once for each kind and place: what comes back every second would fill the log."""
-        if about not in self._said and len(self._said) < 1000:
+        if about not in self._said:
+            if len(self._said) >= _MOST_UNKNOWN:
+                self._said.clear()
             self._said.add(about)
             log.warning(text, *fields)
 

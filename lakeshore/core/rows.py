@@ -274,6 +274,7 @@ class Prune(Struct, frozen=True, gc=False):
     queues: dict[bytes, float] = field(default_factory=dict[bytes, float])
     limit: int = 1000
     now: float = 0.0
+    events: bool = True
 
 
 class Pruned(Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from anyio.abc import TaskGroup
 
 from lakeshore.core.about import package_version
 from lakeshore.core.backend import Backend
-from lakeshore.core.errors import LakeshoreError, StoreLocked, StoreServed, Unreachable
+from lakeshore.core.errors import CannotListen, LakeshoreError, StoreLocked, StoreServed, Unreachable
 from lakeshore.core.framing import message_limit
 from lakeshore.core.plane import Plane, new_id
 from lakeshore.core.ports import Store
 from lakeshore.store.memory import MemoryStore
+from lakeshore.transports.dialing import dial
 
 from .address import MEMORY
+from .knocking import knock
 from .options import HostOptions
 from .session import There
 
@@ -72,7 +75,11 @@ class Residence:
         except StoreLocked as error:
             if self.served:
                 raise
-            self._holder(error)
+            try:
+                self._holder(error)
+            except StoreLocked as locked:
+                if locked.final:
+                    raise
         except StoreServed:
             if self.served:
                 raise
@@ -152,6 +159,7 @@ class Residence:
             local=not self.served,
         )
         address = f"unix://{unix_place(self.path)}"
+        await self._tell_former(address)
         self._listener = Listener(
             address,
             self._backend,
@@ -160,6 +168,15 @@ class Residence:
             replace=True,
         )
         self._lock.describe(address=address, served=self.served)
+
+    async def _tell_former(self, address: str) -> None:
+        """Somebody who still listens there hosted the store until now, and may not know that it is over: its
+        lock file was deleted."""
+        with suppress(Unreachable, CannotListen, ValueError):
+            link = await dial(address, self._backend, timeout=1.0)
+            link.closed, link.receive = _ignored, _ignored
+            link.send(knock(new_id(), "successor", ""))
+            await link.aclose()
 
     async def _move_out(self) -> None:
         listener, self._listener = self._listener, None
@@ -190,11 +207,11 @@ class Residence:
 
         Raises: StoreLocked where it can't be reached.
         """
-        from lakeshore.store.lock import boot_id, read_holder
+        from lakeshore.store.lock import read_holder
 
         said = read_holder(Path(f"{self.path}.lock"))
         address, pid = said.get("address"), said.get("pid")
-        elsewhere = said.get("host") != socket.gethostname() or said.get("boot") != boot_id()
+        elsewhere = said.get("host") not in (None, socket.gethostname())
         if isinstance(pid, int) and (pid == os.getpid() or elsewhere):
             error.final = True
             raise error
@@ -229,3 +246,7 @@ class Residence:
         if trouble != self._trouble:
             self._trouble = trouble
             log.error("%s", trouble)
+
+
+def _ignored(*message: object) -> None:
+    """What a former host says is of no interest."""

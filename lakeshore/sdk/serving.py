@@ -238,13 +238,13 @@ async def _watch(stop: Callable[[], None], *, task_status: TaskStatus[None]) -> 
 def _give_up_after(seconds: float) -> None:
     """End the process then, whatever holds it up: what was acknowledged is on disk."""
 
-    def give_up() -> None:
+    def say() -> None:  # on a thread of its own: it may be the log that holds everything up
         log.error("stopping took %g s: the store will be opened as after a crash", seconds)
-        os._exit(1)
 
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
+    for when, what in ((seconds, say), (seconds + 0.2, partial(os._exit, 1))):
+        timer = threading.Timer(when, what)
+        timer.daemon = True
+        timer.start()
 
 
 def notify(state: str) -> None:

@@ -273,7 +273,7 @@ class MemoryStore:
             if worker.namespace == prune.namespace and ended_at is not None and ended_at < prune.ended_before:
                 del self._workers[key]
         events, before = self._events.get(prune.namespace, {}), floor(prune.ended_before)
-        for id in [id for id in events if id < before]:
+        for id in [id for id in events if prune.events and id < before]:
             del events[id]
         for hash in self._idle:
             if (data := self._functions.pop(hash, None)) is not None:

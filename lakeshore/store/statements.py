@@ -305,7 +305,8 @@ def _prune(conn: Connection, prune: Prune) -> Pruned:
     if len(rows) == prune.limit:
         return Pruned(tuple(ids), rows[-1][0], wait)
     conn.execute("DELETE FROM workers WHERE n = ? AND ended_at < ?", (n, prune.ended_before))
-    conn.execute("DELETE FROM events WHERE n = ? AND id < ?", (n, floor(prune.ended_before)))
+    if prune.events:
+        conn.execute("DELETE FROM events WHERE n = ? AND id < ?", (n, floor(prune.ended_before)))
     conn.execute("DELETE FROM functions WHERE hash IN (SELECT hash FROM uses WHERE uses = 0 AND idle = 1)")
     conn.execute("DELETE FROM uses WHERE uses = 0 AND idle = 1")
     conn.execute("UPDATE uses SET idle = 1 WHERE uses = 0")

@@ -11,7 +11,7 @@ from lakeshore.core.rows import Failure
 from . import values as v
 
 MOVES = ("succeed", "fail", "kill", "expire")  # how a body may end
-PURPOSES = ("client", "worker", "beat", "daemon")  # of links
+PURPOSES = ("client", "worker", "beat", "daemon", "successor")  # of links
 MOST_SLOTS = 1_000_000
 
 _QUEUES = 10_000  # that a worker may name

@@ -215,6 +215,7 @@ class Reporter:
                 self._unknown(message.worker)  # it may be on its way still: it knows that best
         elif isinstance(message, Execute):
             environment = {**os.environ, "LAKESHORE_WORKER_PID": str(self._pid)}
+            environment.pop("LAKESHORE_TOKEN", None)  # it opens more than the one who asks may
             self._commands[message.exec] = Command(message, link.send, environment)
         elif isinstance(message, Refill):
             if message.exec in self._commands:
