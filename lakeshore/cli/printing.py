@@ -25,7 +25,7 @@ _COLOURS = {
     "red": "failed killed lost",
     "dim": "archived ended removed",
 }
-_SHORT, _UNBROKEN = 12, 40  # characters: columns, and first columns, up to that long are never broken
+_UNBROKEN = 40  # characters: first columns up to that long are never broken
 _STYLE = {word: colour for colour, words in _COLOURS.items() for word in words.split()}
 
 
@@ -160,7 +160,7 @@ def _rich(part: Part) -> Iterator[Any]:
     )
     for number, head in enumerate(part.heads or ("", "")):
         width = max([len(head), *(len(cells[number]) for cells in part.lines)])
-        if width <= _SHORT or (not number and width <= _UNBROKEN):  # an id is to be copied
+        if not number and width <= _UNBROKEN:  # an id is to be copied
             made.add_column(head, no_wrap=True, min_width=width)
         else:
             made.add_column(head, overflow="fold")
