@@ -25,7 +25,6 @@ _COLOURS = {
     "red": "failed killed lost",
     "dim": "archived ended removed",
 }
-_UNBROKEN = 40  # characters: first columns up to that long are never broken
 _STYLE = {word: colour for colour, words in _COLOURS.items() for word in words.split()}
 
 
@@ -158,12 +157,8 @@ def _rich(part: Part) -> Iterator[Any]:
     made = Table(
         box=None, show_header=bool(part.heads), header_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
     )
-    for number, head in enumerate(part.heads or ("", "")):
-        width = max([len(head), *(len(cells[number]) for cells in part.lines)])
-        if not number and width <= _UNBROKEN:  # an id is to be copied
-            made.add_column(head, no_wrap=True, min_width=width)
-        else:
-            made.add_column(head, overflow="fold")
+    for head in part.heads or ("", ""):
+        made.add_column(head, overflow="fold", no_wrap=head == "ID")  # an id is to be copied
     for cells in part.lines:
         made.add_row(*(Text(text, _STYLE.get(text, "")) for text in cells))
     yield made
