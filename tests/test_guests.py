@@ -355,3 +355,18 @@ def test_a_session_that_comes_in_twice_has_its_newer_link() -> None:
     assert old.cut
     _, req = outside.client.start("f")
     assert isinstance(outside.answer(req), m.Accepted)
+
+
+def test_sessions_that_went_away_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakeshore.core.door._MOST_PARTED", 3)
+    outside = Outside()
+    id = outside.plane.client().submit("f")
+    for number in range(5):
+        hang_up: Callable[[m.Sorry], None] = lambda why: None  # noqa: E731
+        knock = outside.knock(session=bytes([number]) * 16)
+        _, guest = outside.door.knock(knock, Cable().far, hang_up, trusted=False)
+        guest.receive(m.Wait(1, id))
+        outside.door.left(guest, hang_up)
+    outside.plane.settle()
+    assert len(outside.door._parted) == 3
+    assert not outside.plane.head.space("default").live[id].waiters  # who comes back asks again

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PURPOSES = ("client", "worker", "beat", "daemon", "successor")
 _HELLOS = 500.0  # links let in each second, and at once
 _MOST = 20_000  # guests at the same time
+_MOST_PARTED, _MOST_WAITING = 1000, 200_000  # sessions without a link, and what they have asked in all
 
 
 class Entry(Struct):
@@ -140,9 +141,19 @@ class Door(Actor):
             guest.unlinked()
             self._parted[guest] = self.engine.monotonic() + self.head.lease
             self.call_at(self._parted[guest])
+            self._bound_parted()
         else:
             self._forget(guest)
             guest.closed()
+
+    def _bound_parted(self) -> None:
+        """Those that have been away for longest lose their place where too much waits for too many."""
+        waiting = sum(len(guest.open) for guest in self._parted)
+        while len(self._parted) > _MOST_PARTED or (waiting > _MOST_WAITING and len(self._parted) > 1):
+            oldest = next(iter(self._parted))
+            waiting -= len(oldest.open)
+            self._forget(oldest)
+            oldest.closed()
 
     def cut(self, guest: Guest, reason: str) -> None:
         """End the link of a guest that misbehaves."""
