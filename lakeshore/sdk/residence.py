@@ -224,9 +224,11 @@ class Residence:
         should not find it taken for a moment."""
         if self.served or self.path == MEMORY:
             return
+        from lakeshore.store.lock import read_holder
         from lakeshore.store.sqlite import is_served
 
-        if is_served(self.path):
+        killed = read_holder(Path(f"{self.path}.lock")).get("served")  # its mark may be in the log alone
+        if killed or is_served(self.path):
             raise StoreServed(
                 f"{self.path} is served by `lakeshore serve`, which does not run: start it again, or clear "
                 f"the mark with `lakeshore serve --release --store {self.path}`"

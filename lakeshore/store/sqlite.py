@@ -220,12 +220,12 @@ class SqliteStore:
 
 
 def is_served(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has the mark of `lakeshore serve`, as far as can be told without its lock. Nothing is
-    written."""
+    """Whether a file has the mark of `lakeshore serve`, as far as can be told without its lock and its log:
+    a mark that is in the log alone is missed. Nothing is written, and no file is made."""
     where = Path(path).absolute()
     if not where.is_file():
         return False
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{where.as_uri()}?mode=ro", uri=True)) as conn:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{where.as_uri()}?immutable=1", uri=True)) as conn:
         return served_mark(conn) is not None
     return False
 
