@@ -1,5 +1,6 @@
 """Every async test runs on both event loops."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,15 @@ def virtual(request: pytest.FixtureRequest) -> object:
 def backend(request: pytest.FixtureRequest) -> str:
     """The event loop of a blocking plane."""
     return request.param
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A LAKESHORE_HOME of its own, and nothing else in the environment."""
+    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.fixture(params=[":memory:", "file"])

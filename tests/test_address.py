@@ -20,13 +20,10 @@ FAR, NEAR, SAFE = "tcp://head:7420", "tcp://127.0.0.1:7420", "tls://head:7420"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home, and nothing in the environment."""
-    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+    return home
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from test_guests import Outside
 
 from lakeshore.core import messages as m
 from lakeshore.core.credit import Limits
+from lakeshore.core.errors import StoreLocked
 from lakeshore.core.settings import declare
 from lakeshore.testing.hand import HandPlane
 
@@ -164,3 +167,33 @@ def test_a_head_that_was_stopped_looks_at_its_clock_before_it_gives_a_worker_up(
     worker.finish(id, 1)
     assert client.result(id) == 1
     assert len(client.record(id).attempts) == 1
+
+
+def test_a_head_learns_that_it_was_superseded_by_what_it_can_not_find_in_memory() -> None:
+    """It reads once more, writes, and is over; it does not read for ever."""
+    plane = HandPlane()
+    client = plane.client()
+    id = client.submit("f")
+    plane.head.space("default").live.pop(id)  # as if another head had admitted it
+    reads: list[Any] = []
+    read = plane.store.inner.read
+    plane.store.inner.read = lambda query, done: (reads.append(query), read(query, done))[1]
+    plane.store.refuse = StoreLocked("another process took this store over")
+    req = client.ask(m.Get, id)
+    plane.settle()
+    assert (client.answers[req], plane.engine.ended, len(reads)) == ([], True, 2)
+
+
+def test_what_came_back_into_memory_while_that_was_asked_is_answered() -> None:
+    plane = HandPlane()
+    client = plane.client()
+    id = client.submit("f")
+    live = plane.head.space("default").live
+    entry = live.pop(id)
+    plane.store.hold = True
+    req = client.ask(m.Get, id)
+    plane.settle()
+    live[id] = entry
+    plane.store.hold = False
+    plane.store.release()
+    assert client.answer(req).rows[0][0].id == id

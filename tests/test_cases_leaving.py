@@ -25,14 +25,6 @@ LEASE = 1.0
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def head(home: Path, tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedHead]:
     beats(monkeypatch, BEAT)
     with served(tmp_path / "plane.db", backend) as running:

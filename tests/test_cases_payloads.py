@@ -45,14 +45,6 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def limit() -> int:
     return LIMIT
 

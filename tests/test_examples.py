@@ -7,7 +7,6 @@ import asyncio
 import importlib.util
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +21,7 @@ import lakeshore as dls
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A LAKESHORE_HOME of its own for each test."""
-    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def run(*arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,13 @@ import anyio
 import pytest
 import shared_path
 from heads import ServedHead, served
+from planes import working
 
 import lakeshore as dls
 
 
 @pytest.fixture
-def head(tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedHead]:
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
+def head(home: Path, tmp_path: Path, backend: Any) -> Iterator[ServedHead]:
     with served(tmp_path / "plane.db", backend) as running:
         yield running
 
@@ -28,25 +29,8 @@ def q(head: ServedHead, backend: Any) -> Iterator[dls.Dispatch]:
         yield dispatch
 
 
-class Block:
-    """A worker on a thread, for a block."""
-
-    def __init__(self, q: dls.Dispatch, **options: Any) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=dls.run_worker, args=(q,), kwargs={"stop": self._stop, **options}
-        )
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 def test_every_verb_over_tcp(q: dls.Dispatch) -> None:
-    with Block(q, slots=3):
+    with working(q, slots=3):
         inv = q.submit(shared_path.double, 21)
         assert q.result(inv) == 42
         ids = shared_path.double.submit_many(range(50))
@@ -92,7 +76,7 @@ def test_waits_and_streams_go_on_across_a_restart(head: ServedHead, q: dls.Dispa
     result: list[Any] = []
     waiting = threading.Thread(target=lambda: result.append(q.result(inv)))
     waiting.start()
-    with Block(q):
+    with working(q):
         seen = [next(stream).value]
         head.restart()
         seen += [frame.value for frame in stream]
@@ -104,17 +88,14 @@ def test_waits_and_streams_go_on_across_a_restart(head: ServedHead, q: dls.Dispa
 
 def test_a_body_submits_to_the_plane_it_came_from(q: dls.Dispatch) -> None:
     inv = q.submit(shared_path.parent, 3)
-    with Block(q):
+    with working(q):
         child = q.result(inv)
         assert q.result(child) == 6
         assert q.get(child).parent == inv
 
 
 @pytest.mark.anyio
-async def test_the_asynchronous_face(
-    tmp_path: Path, anyio_backend_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
+async def test_the_asynchronous_face(home: Path, tmp_path: Path, anyio_backend_name: str) -> None:
     head = await anyio.to_thread.run_sync(ServedHead, tmp_path / "plane.db", anyio_backend_name)
     try:
         async with dls.AsyncDispatch(head.url) as q, anyio.create_task_group() as tasks:
@@ -159,8 +140,6 @@ def test_a_worker_that_is_drained_from_afar_ends(q: dls.Dispatch) -> None:
 
 
 def test_a_worker_that_is_removed_ends_and_its_work_is_killed(q: dls.Dispatch, tmp_path: Path) -> None:
-    import os
-
     os.mkfifo(tmp_path / "one.gate")
     ran: list[int] = []
     thread = threading.Thread(target=lambda: ran.append(dls.run_worker(q)), daemon=True)
@@ -179,10 +158,8 @@ def test_a_worker_that_is_removed_ends_and_its_work_is_killed(q: dls.Dispatch, t
 
 def test_a_head_that_ends_on_a_bug_loses_nothing(head: ServedHead, q: dls.Dispatch, tmp_path: Path) -> None:
     """Who waits is told of the bug; a worker and its body go on with the next head."""
-    import os
-
     os.mkfifo(tmp_path / "one.gate")
-    with Block(q):
+    with working(q):
         inv = q.submit(shared_path.meet, str(tmp_path), "one")
         while not (tmp_path / "one.began").exists():
             os.sched_yield()

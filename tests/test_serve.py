@@ -40,13 +40,10 @@ def held(name: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own for the heads and the clients of a test."""
-    for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("LAKESHORE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+    return home
 
 
 def serve(*options: object, capsys: pytest.CaptureFixture[str]) -> Done:

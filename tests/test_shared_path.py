@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import shared_path
 from heads import served
+from planes import working
 from players import Cast, cast
 
 import lakeshore as dls
@@ -129,27 +130,11 @@ def test_bodies_in_a_dead_host_die_with_it(play: Cast, path: Path, tmp_path: Pat
         wait_for(tmp_path / "one.began")
         worker.kill()
         (tmp_path / "one.began").unlink()
-        with threading_worker(q):
+        with working(q):
             wait_for(tmp_path / "one.began")
             first.write_text("again")
             assert q.result(inv, timeout=60) == "again"
         assert [each.outcome for each in q.get(inv).attempts] == ["lost", "succeeded"]
-
-
-def threading_worker(q: dls.Dispatch) -> Any:
-    """A worker on a thread, for a block."""
-
-    class Block:
-        def __enter__(self) -> None:
-            self.stop = threading.Event()
-            self.thread = threading.Thread(target=dls.run_worker, args=(q,), kwargs={"stop": self.stop})
-            self.thread.start()
-
-        def __exit__(self, *exc_info: object) -> None:
-            self.stop.set()
-            self.thread.join()
-
-    return Block()
 
 
 def test_a_stopped_host_is_named(

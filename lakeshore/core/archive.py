@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .actor import NEVER, Actor, Wake
+from .actor import NEVER, Actor, Read, Wake
 from .crew import id_of, is_id
 from .engine import Engine, store_failed
 from .entry import outcome_of
@@ -101,27 +101,32 @@ class Archive(Actor):
         }
         self.call_at(engine.now + _PRUNE_EVERY)
 
-    def _row(self, message: Any, peer: Any, then: Callable[[InvocationRow], None], again: int = 0) -> None:
+    def _row(
+        self, message: Any, peer: Any, then: Callable[[InvocationRow], None], *, again: bool = False
+    ) -> None:
         def answered(row: InvocationRow | Missing | BaseException) -> None:
+            entry = self.space.live.get(message.id)
             if isinstance(row, BaseException):
                 self.engine.send(peer, refusal(message.req, store_failed(row)))
-            elif isinstance(row, InvocationRow):
-                if row.state.terminal:
-                    then(row)
-                else:  # retried under the same id can't be; it became live while this was read
-                    entry = self.space.live.get(message.id)
-                    if entry is not None:
-                        peer.pass_on(message, entry.queue)
-                    else:
-                        if again == 2:  # it may live at another head: a commit will tell
-                            self.engine.batch.put(MetaRow("plane", self.space.office.plane))
-                        self._row(message, peer, then, again + 1)
-            elif (entry := self.space.live.get(message.id)) is not None:
+            elif isinstance(row, InvocationRow) and row.state.terminal:
+                then(row)
+            elif entry is not None:  # it became live while this was read
                 peer.pass_on(message, entry.queue)
-            else:
+            elif isinstance(row, Missing):
                 self.engine.send(peer, refusal(message.req, missing(message.id, row.expired)))
+            elif not again:  # it ended while this was read
+                self._row(message, peer, then, again=True)
+            else:
+                self._row_after_commit(message, peer, then)
 
         self.engine.read(self, GetInvocation(self.space.name, message.id), answered)
+
+    def _row_after_commit(self, message: Any, peer: Any, then: Callable[[InvocationRow], None]) -> None:
+        """An invocation lives in the store and not here: it may be another head's, which has taken the store
+        over. A commit tells; if it is stored, the store is ours, and is read once more."""
+        self.engine.batch.put(MetaRow("plane", self.space.office.plane))
+        read = Read(lambda answer: self._row(message, peer, then, again=True), None)
+        self.engine.emit(self, read)
 
     def _on_wait(self, message: Wait, peer: Any) -> None:
         outcome = self.recent.answer(message.id, message.req)

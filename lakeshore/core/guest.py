@@ -112,8 +112,7 @@ class Guest(Peer):
         self._credits: dict[int, Credit] = {}
         self._streams: dict[int, _Stream] = {}  # of frames, by number
         self._executing: set[int] = set()  # the numbers of commands whose output it reads
-        self._about: dict[int, bytes] = {}  # which invocation an open request is about
-        self._reads: dict[int, Any] = {}  # open requests that can be answered later as well
+        self._asked: dict[int, Any] = {}  # open requests that only read, and kills
         self._turns: set[int] = set()  # the numbers of submits whose turn it is
 
     def receive(self, message: Any) -> None:
@@ -153,10 +152,9 @@ class Guest(Peer):
             return
         if not message.more:
             self.open.pop(req, None)
-            self._about.pop(req, None)
-            again = self._reads.pop(req, None)
-            if self._full and again is not None and _large(message):
-                self._held[req] = again  # asked again once there is room
+            asked = self._asked.pop(req, None)
+            if self._full and asked is not None and asked.role == "read" and _large(message):
+                self._held[req] = asked  # it asks again, as it were, once there is room
                 return
             self._meter.give(req)
             self._turns.discard(req)
@@ -188,8 +186,7 @@ class Guest(Peer):
             self._credits.pop(req, None)
             self._streams.pop(req, None)
             self._executing.discard(req)
-            self._about.pop(req, None)
-            self._reads.pop(req, None)
+            self._asked.pop(req, None)
             self._turns.discard(req)
             if self._held.pop(req, None) is None:
                 self._route(message)
@@ -220,14 +217,12 @@ class Guest(Peer):
             elif not isinstance(message, _SUBMITS):
                 return  # it is answered as if it had not
         if self._admit(message):
-            if message.role == "read":
-                self._reads[message.req] = message
             if isinstance(message, Exec):
                 self._executing.add(message.req)
             elif isinstance(message, Follow | FollowTopic):
                 self._streams[message.req] = _Stream(message)
-            elif isinstance(message, _ENDING):
-                self._about[message.req] = message.id
+            elif message.role == "read" or isinstance(message, Kill):
+                self._asked[message.req] = message
             self._route(message)
 
     def _admit(self, message: Any) -> bool:
@@ -283,11 +278,11 @@ class Guest(Peer):
 
     def closed(self) -> None:
         """It is gone for good, and with it whatever waited here."""
-        for req, id in self._about.items():
-            owner = self.open.pop(req, None)
+        for drop in self._endings():
+            owner = self.open.pop(drop.req, None)
             if owner is not None:
-                self.engine.tell(owner, Drop(req, id), self)
-        self._about.clear()
+                self.engine.tell(owner, drop, self)
+        self._asked.clear()
         super().closed()
 
     # its links come and go
@@ -306,9 +301,14 @@ class Guest(Peer):
         self._held.clear()
         for req in (*self._streams, *self._executing):
             self._request(Drop(req))
-        for req, id in list(self._about.items()):
-            self._request(Drop(req, id))  # it asks again, if it still wants to know
+        for drop in self._endings():
+            self._request(drop)  # it asks again, if it still wants to know
         self._meter = Meter(self._meter.limits)  # the other end counts from nought, too
+
+    def _endings(self) -> list[Drop]:
+        """What takes back its waits for the ends of invocations."""
+        asked = self._asked.items()
+        return [Drop(req, message.id) for req, message in asked if isinstance(message, _ENDING)]
 
     def hold(self) -> None:
         """Its link is full: what would make it fuller waits."""

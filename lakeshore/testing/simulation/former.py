@@ -10,21 +10,15 @@ from lakeshore.core.rows import MetaRow
 if TYPE_CHECKING:
     from .world import World
 
-_PATIENCE = 200  # turns of a head that was superseded, until it sees that
-
 
 class Former:
     """A head that was superseded, and has not seen it."""
 
     def __init__(self, world: World, engine: Any, door: Any, reception: Any) -> None:
         self.world, self.engine, self.door, self.reception = world, engine, door, reception
-        self._turns = 0
 
     def pump(self) -> bool:
         """Let it go on; whether anything moved."""
-        self._turns += 1
-        if self._turns > _PATIENCE:  # it may read again and again what only the other can tell
-            self.see()
         moved = bool(self.engine.pump(16)) or self.engine.due <= self.engine.monotonic()
         if self.engine.ended:
             self.world.former.remove(self)
