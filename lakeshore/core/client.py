@@ -101,7 +101,7 @@ class Client:
         self._gathered: dict[int, list[Accepted | Refusal]] = {}
         self._streams: dict[int, _Following] = {}
         self._posts: dict[int, int] = {}  # unanswered posts by request: their numbers
-        self._posted = 0
+        self._post_number = itertools.count(1).__next__  # of the next one
         self._meter: Meter | None = None
         self._since: dict[int, float] = {}  # of what was asked before a link broke: since when nothing came
         self._heard = True  # something came on this link
@@ -308,12 +308,9 @@ class Client:
         return message
 
     def _numbered(self, message: Post) -> Post:
-        self._posted += 1
-        settled = next(iter(self._posts.values()), self._posted)
-        self._posts[message.req] = self._posted
-        return msgspec.structs.replace(
-            message, publisher=self._publisher, number=self._posted, settled=settled
-        )
+        number = self._posts[message.req] = self._post_number()
+        settled = next(iter(self._posts.values()))
+        return msgspec.structs.replace(message, publisher=self._publisher, number=number, settled=settled)
 
     def _forget(self, req: int) -> None:
         """A request is over."""
