@@ -323,7 +323,7 @@ def test_all_processes_of_a_measurement_end_with_it(tmp_path: Path) -> None:
     """Killed, it can't clean up: they see that it is gone."""
     code = (
         "from pathlib import Path\nfrom cast import cast\nfrom setting import Setting\n"
-        "with cast(Setting('asyncio', 'normal', 1, Path(), Path())) as players:\n"
+        "here = Path.cwd()\nwith cast(Setting('asyncio', 'normal', 1, here, here)) as players:\n"
         "    head = players.head()\n    print(head.pid, players.worker(head.url, 1).pid, flush=True)\n"
         "    head.until('never said')\n"
     )
@@ -338,6 +338,7 @@ def test_all_processes_of_a_measurement_end_with_it(tmp_path: Path) -> None:
         assert measuring.stdout is not None
         pids = [int(pid) for pid in measuring.stdout.readline().split()]
         assert len(pids) == 2
+        assert (tmp_path / "plane.db").exists()
         measuring.kill()
     for pid in pids:
         wait_gone(pid)

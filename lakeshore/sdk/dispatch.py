@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -277,30 +278,20 @@ def _end(found: Host, timeout: float | None) -> bool:
 
 def _connect(found: Host, face: Face) -> Connection:
     """Make a connection on the plane's loop, from this thread."""
-    ready = threading.Lock()
-    ready.acquire()
-    box: list[Connection | BaseException] = []
-
-    def made(connection: Connection | BaseException) -> None:
-        box.append(connection)
-        ready.release()
-
+    made: SimpleQueue[Connection | BaseException] = SimpleQueue()
     if threading.get_ident() == found.thread:
-        face.connect_to(found, made)
-        if not box:
+        face.connect_to(found, made.put)
+        if made.empty():
             raise WouldDeadlock(
                 "this plane is in another process, and this is the event loop that would reach it: use "
                 "AsyncDispatch here, or open it before"
             )
     else:
-        try:
-            found.backend.post(lambda: face.connect_to(found, made))
-        except RuntimeError:
-            raise closed_error() from None
-    ready.acquire()
-    if isinstance(box[0], BaseException):
-        raise box[0]
-    return box[0]
+        found.hand(lambda: face.connect_to(found, made.put), lambda: made.put(closed_error()))
+    answer = made.get()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 async def connect_async(found: Host, face: Face) -> Connection:
@@ -315,10 +306,7 @@ async def connect_async(found: Host, face: Face) -> Connection:
             if not isinstance(connection, BaseException):
                 connection.close()
 
-    try:
-        found.backend.post(lambda: face.connect_to(found, made))
-    except RuntimeError:
-        raise closed_error() from None
+    found.hand(lambda: face.connect_to(found, made), lambda: parker.set(closed_error()))
     answer = await parker.wait()
     if isinstance(answer, BaseException):
         raise answer

@@ -185,6 +185,9 @@ class Host:
     ) -> None:
         """Make a program's connection and call `ready` with it, at once where the plane is here, or with
         what is in the way. On the plane's loop."""
+        if self._over:
+            ready(closed_error())
+            return
         id = new_id()
         client = Client(now=self.backend.now, publisher=id if self.movable else b"")
         connection = Connection(client, self.backend, self._submitter)
@@ -278,7 +281,7 @@ class Host:
         return Here(link)
 
     async def on_loop(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine on the plane's loop, from a coroutine of any loop."""
+        """Run a coroutine on the plane's loop, from a coroutine of any loop. PlaneClosed where it ends."""
         if threading.get_ident() == self.thread:
             return await call()
         backend = current_backend()
@@ -305,14 +308,22 @@ class Host:
             else:
                 self.tasks.start_soon(run)
 
-        try:
-            self.backend.post(start)
-        except RuntimeError:
-            raise closed_error() from None
+        self.hand(start, lambda: parker.set((None, closed_error())))
         value, error = await parker.wait()
         if error is not None:
             raise error
         return value
+
+    def hand(self, call: Callable[[], None], lost: Callable[[], None]) -> None:
+        """Call back on the plane's loop; from any thread. `lost` is called where it ends before that, at
+        times beside `call`: a loop that ends drops what was posted to it and says nothing."""
+        try:
+            self.backend.post(call)
+        except RuntimeError:
+            lost()
+        else:
+            if self._over:  # looked at after the post: what came before it still has its turn
+                lost()
 
     # workers
 
