@@ -37,6 +37,11 @@ def pid() -> int:
     return os.getpid()
 
 
+@dls.udf(queue="later")
+def later() -> int:
+    return os.getpid()
+
+
 @dls.udf
 def die(log: str) -> None:
     noted(log)

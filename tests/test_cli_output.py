@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +19,7 @@ import msgspec
 import numpy as np
 import pytest
 from cli import LAKESHORE, Shell, environment, process, q, sh
-from planes import PATIENCE
+from planes import PATIENCE, elsewhere
 
 import lakeshore as dls
 from lakeshore.cli import printing, values, watching
@@ -232,6 +233,18 @@ def test_watch_redraws_at_a_terminal(sh: Shell, q: dls.Dispatch, monkeypatch: py
     watched(monkeypatch, lambda: q.queues.pause("default"))
     found = sh.done("queues ls --watch").out
     assert "paused" in found
+
+
+def test_a_watch_ends_when_its_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and not at the next change, which may never come."""
+    monkeypatch.setattr(watching, "PERIOD", PATIENCE)
+    reading, writing = os.pipe()
+    with open(writing, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with elsewhere(watching.pause) as pausing:
+            os.close(reading)
+            with pytest.raises(BrokenPipeError):
+                pausing.result(PATIENCE / 2)
 
 
 def test_a_pause_is_never_short() -> None:

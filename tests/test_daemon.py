@@ -238,6 +238,24 @@ def test_what_a_head_refuses_ends_it(place: Place) -> None:
     with Daemon(place.home, place.url, "--hooks", "daemon_jobs:double") as daemon:
         assert daemon.ended() == 1
         daemon.told("name a dls.Hooks(...)")
+    for name, said in (("nosuch:x", "there is no module nosuch"), ("daemon_jobs:nosuch", "has no nosuch")):
+        with Daemon(place.home, place.url, "--hooks", name) as daemon:
+            assert daemon.ended() == 1
+            assert said in daemon.told(f"--hooks {name}: ")
+            assert not any("Traceback" in line for line in daemon.said)
+
+
+def test_a_queue_that_is_not_there_is_told_of(place: Place, tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "plane.db", place.backend, auto_create=False) as head,
+        dls.Dispatch(head.url) as q,
+        Daemon(place.home, head.url, "--queue", "later", "--queue", "default") as daemon,
+    ):
+        daemon.told("the head has no queue later: it is served once it is added")
+        q.queues.add("later")
+        inv = q.submit(jobs.later)
+        assert q.result(inv, timeout=PATIENCE) == q.workers.list()[0].pid
+        assert not any("no queue default" in line for line in daemon.said)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +267,7 @@ def test_what_a_head_refuses_ends_it(place: Place) -> None:
         (["--slots", "0"], "whole number"),
         (["--slots", "2000000"], "at most 1000000"),
         (["--hooks", "x"], "module:name"),
-        (["--queue", "A"], "A"),
+        (["--queue", "A"], "'A' is not a queue name"),
         (["--grace", "-1"], "at least 0"),
         (["--url", ":memory:"], ":memory:"),
     ],

@@ -370,3 +370,19 @@ def test_sessions_that_went_away_are_bounded_in_all(monkeypatch: pytest.MonkeyPa
     outside.plane.settle()
     assert len(outside.door._parted) == 3
     assert not outside.plane.head.space("default").live[id].waiters  # who comes back asks again
+
+
+def test_the_end_of_a_former_link_is_seen_after_the_next_came_and_ends_nothing() -> None:
+    outside = Outside()
+    former = outside.hang_up
+    id, _ = outside.client.start("f")
+    wait = outside.client.ask(m.Wait, id)
+    outside.run()
+    outside.link()
+    outside.door.left(outside.guest, former)
+    assert outside.door.count == 1
+    outside.plane.advance(2 * outside.plane.head.lease)  # by when a session without a link is over
+    worker = outside.plane.worker()
+    outside.plane.settle()
+    worker.finish(id, 7)
+    assert isinstance(outside.answer(wait), m.Outcome)

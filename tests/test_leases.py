@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from lakeshore.core import messages as m
+from lakeshore.core.notes import Overdue
 from lakeshore.testing.hand import HandPlane, HandWorker
 
 LEASE, TICK, AWAY = 30.0, 1.0, 10.0
@@ -366,3 +367,17 @@ def test_a_worker_in_the_process_of_its_head_may_be_silent() -> None:
     worker.relink()  # to a head in another process
     plane.advance(LEASE + TICK)
     assert client.record(next).losses == 1
+
+
+def test_a_worker_looked_at_before_the_clock_after_a_sleep_was_not_silent() -> None:
+    """What is in the mail when the head goes on comes before its clock has had a look."""
+    plane, client, worker = placed()
+    id = client.submit()
+    plane.advance(5)
+    sleep(plane, 10 * LEASE)
+    (member,) = plane.head.space("default").members.values()
+    plane.engine.tell(member, Overdue())
+    plane.settle()
+    assert losses(client, id) == []
+    worker.finish(id, 1)
+    assert client.result(id) == 1

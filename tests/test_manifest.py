@@ -220,7 +220,52 @@ def test_the_spelling_of_the_command_line_is_refused(kind: str) -> None:
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     text = "queues:\n  b: {kind: x}\n  a: {kinds: fifo, state: 1}\nnamespaces: y\n"
     lines = wrong(text).splitlines()
-    assert [line.partition(": ")[0] for line in lines] == ["f.yaml:2", "f.yaml:3", "f.yaml:4"]
+    assert [line.partition(": ")[0] for line in lines] == ["f.yaml:2", "f.yaml:3", "f.yaml:3", "f.yaml:4"]
+
+
+MANY = """
+queues:
+  a:
+    kind: bolzmann
+    max_depth: 3
+    admission: {max_depth: 0, on_full: shout, rate_limit: abc}
+    elasticity: {kind: pool-with-threshold, min: -1}
+    daemonTemplate: {slots: 0, setup: [1, x, 2], labels: {a: 1}}
+    storage: nope://x
+  b:
+    admission: {rate_limit: abc, deadline_cutoff_s: -4}
+  c: {elasticity: {min: 3, cooldown_s: -1}}
+providers:
+  p: {kind: nah, max: -1}
+  q: {max: x}
+"""
+
+
+def test_everything_wrong_with_one_queue_or_provider_is_told_at_once() -> None:
+    """Each with its own line, and nothing that only follows from another."""
+    with pytest.raises(ManifestError) as caught:
+        parse(MANY, "f.yaml")
+    assert [(problem.line, problem.path) for problem in caught.value.problems] == [
+        (4, "queues.a.kind"),
+        (5, "queues.a.max_depth"),
+        (6, "queues.a.admission.max_depth"),
+        (6, "queues.a.admission.on_full"),
+        (7, "queues.a.elasticity.kind"),
+        (7, "queues.a.elasticity.min"),
+        (8, "queues.a.daemonTemplate.slots"),
+        (8, "queues.a.daemonTemplate.setup[0]"),
+        (8, "queues.a.daemonTemplate.setup[2]"),
+        (8, "queues.a.daemonTemplate.labels"),
+        (9, "queues.a.storage"),
+        (11, "queues.b.admission.deadline_cutoff_s"),
+        (11, "queues.b.admission.rate_limit"),
+        (12, "queues.c.elasticity.cooldown_s"),
+        (12, "queues.c.elasticity"),
+        (14, "providers.p.kind"),
+        (14, "providers.p.max"),
+        (15, "providers.q.max"),
+        (15, "providers.q"),
+    ]
 
 
 def test_a_problem_has_its_parts() -> None:

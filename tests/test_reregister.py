@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from lakeshore.core import messages as m
@@ -421,3 +422,23 @@ def test_what_comes_late_on_the_link_of_a_lost_worker_does_not_end_its_successor
     plane.crash()
     plane.settle()
     assert member_of(plane, worker).state == "away"
+
+
+def test_what_it_holds_and_was_not_granted_it_is_told_to_stop() -> None:
+    plane, client, worker = placed(slots=2)
+    id = client.submit()
+    worker.cut()
+    other = plane.new_id()
+    hello = msgspec.structs.replace(
+        worker.worker.hello, again=True, held=(m.Held(id, 1), m.Held(id, 7), m.Held(other, 1))
+    )
+    link, _ = plane.connect()
+    said: list[Any] = []
+    link.receive = said.append
+    link.send(hello)
+    plane.settle()
+    assert [message for message in said if isinstance(message, m.Stop)] == [
+        m.Stop(id, 7, "stale"),
+        m.Stop(other, 1, "stale"),
+    ]
+    assert client.state(id) == "running"

@@ -18,7 +18,7 @@ from . import plane, printing
 from .app import arrange, group
 from .errors import UsageError
 from .logs import LogFormat
-from .parameters import Count, Flag, Json, QueueName, Seconds, Watch
+from .parameters import Count, Flag, Json, QueueNames, Seconds, Watch
 
 if TYPE_CHECKING:
     from lakeshore.sdk.records import WorkerInfo
@@ -50,7 +50,7 @@ COMMANDS: list[printing.Column] = [
 @app.command
 def start(
     *,
-    queue: list[QueueName] | None = None,
+    queue: QueueNames | None = None,
     slots: Count = 1,
     name: str | None = None,
     label: list[str] | None = None,

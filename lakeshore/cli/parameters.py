@@ -51,6 +51,10 @@ def _new_queue(kind: Any, tokens: Sequence[Token]) -> str:
     return check_name(tokens[0].value)
 
 
+def _new_queues(kind: Any, tokens: Sequence[Token]) -> list[str]:
+    return [check_name(token.value) for token in tokens]
+
+
 def _queue(kind: Any, tokens: Sequence[Token]) -> str:
     """What may name a queue: a name, or the id of one."""
     text = tokens[0].value
@@ -79,6 +83,7 @@ def _elasticity(kind: Any, tokens: Sequence[Token]) -> str:
 ELASTICITIES = ("fixed", "fully-elastic", "pool-with-threshold", "max-count")
 
 QueueName = Annotated[str, Parameter(converter=_new_queue)]
+QueueNames = Annotated[list[str], Parameter(converter=_new_queues)]
 Queue = Annotated[str, Parameter(converter=_queue)]
 Elasticity = Annotated[
     Literal["fixed", "fully-elastic", "pool-with-threshold", "max-count"], Parameter(converter=_elasticity)

@@ -77,7 +77,7 @@ def add(
     given = {"--min": min, "--max": max, "--threshold": threshold}
     named = [flag for flag, value in given.items() if value is not None]
     if named and elasticity is None:
-        raise UsageError(f"{', '.join(named)} say how an elasticity behaves: add --elasticity KIND")
+        raise UsageError(f"{', '.join(named)} without an elasticity: add --elasticity KIND")
     if elasticity is not None and not provider:
         printing.note("an elasticity without a provider launches nothing: see queues patch --provider")
     template = {"instance_type": instance_type, "image_id": image_id, "runner": runner}

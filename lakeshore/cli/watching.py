@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -54,5 +55,13 @@ def _screens(look: Callable[[], View]) -> None:
 
 
 def pause() -> None:
-    """Between two looks."""
-    time.sleep(PERIOD)
+    """Between two looks. BrokenPipeError once nobody reads any more."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # it is no file
+        time.sleep(PERIOD)
+        return
+    gone = select.poll()
+    gone.register(output, 0)  # what is always told: an error, or a reader that hung up
+    if gone.poll(PERIOD * 1000):
+        raise BrokenPipeError

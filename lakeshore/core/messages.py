@@ -613,9 +613,11 @@ class Quiet(Struct, frozen=True, array_like=True, gc=False, tag=85):
 
 
 class Registered(Struct, frozen=True, array_like=True, gc=False, tag=86):
-    """The answer to a leased worker's `Hello`: it must be heard of at least every `lease` seconds."""
+    """The answer to a leased worker's `Hello`: it must be heard of at least every `lease` seconds. Of its
+    queues, `missing` are not there; it serves them once they are added."""
 
     lease: float
+    missing: tuple[str, ...] = ()
 
 
 class PleaseDrain(Struct, frozen=True, array_like=True, gc=False, tag=87):

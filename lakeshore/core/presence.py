@@ -101,7 +101,8 @@ class Presence:
         member = self.member
         if member.gone or member.away:
             return
-        self.engine.emit(member.wire, Registered(self.leases.lease))
+        missing = tuple(name for name in member.hello.queues if name not in member.space.queues)
+        self.engine.emit(member.wire, Registered(self.leases.lease, missing))
         if member.draining:
             self.engine.emit(member.wire, PleaseDrain())
         self._look()

@@ -119,6 +119,7 @@ class Worker:
         self.runner: Runner
         self.draining = False
         self.ran = 0
+        self._missed: tuple[str, ...] = ()  # queues that the head did not have at the last hello
         self._waiting: deque[Grant] = deque()
         self._jobs: dict[bytes, Job] = {}
         self._unacked: dict[tuple[bytes, int], Ended] = {}
@@ -411,6 +412,14 @@ class Worker:
         self.runner.cancel(job)
 
     def _on_registered(self, message: Registered) -> None:
+        for name in message.missing:
+            if name not in self._missed:
+                log.warning(
+                    "the head has no queue %s: it is served once it is added (`lakeshore queues add %s`)",
+                    name,
+                    name,
+                )
+        self._missed = message.missing
         if self._bond is not None:
             self._bond.registered(message)
             self._fill()

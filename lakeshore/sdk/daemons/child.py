@@ -136,7 +136,15 @@ def _hooks(name: str) -> Hooks | None:
     if not name:
         return None
     module, _, attribute = name.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # it is what the module itself imports
+        raise ValueError(f"--hooks {name}: there is no module {error.name} to import here") from None
+    if not hasattr(loaded, attribute):
+        raise ValueError(f"--hooks {name}: {module} has no {attribute}")
+    found = getattr(loaded, attribute)
     if not isinstance(found, Hooks):
         raise TypeError(f"--hooks {name} is {found!r}: name a dls.Hooks(...)")
     return found

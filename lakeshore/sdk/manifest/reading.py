@@ -18,7 +18,7 @@ from lakeshore.sdk.address import namespace_of
 from .flat import flat
 from .problems import ManifestError, Problem, Where, dotted, nearest, same_word
 from .shape import DaemonTemplate, Manifest, Provider, Queue
-from .words import explain, short, struct_in
+from .words import accepted, explain, short, struct_in
 from .yamltext import Wrong, read
 
 S = TypeVar("S", bound=Struct)
@@ -100,7 +100,7 @@ class _Reader:
             self.wrong((), f"expected `queues:` or `providers:` at its beginning, found {short(data)}")
             return Manifest()
         parts = cast("dict[str, Any]", data)
-        self.keys(parts, Manifest, (), without=("file", "notes"))
+        parts = self.known(parts, Manifest, (), without=("file", "notes"))
         providers = {name: self.provider(name, item) for name, item in self.named(parts, "providers")}
         queues = {name: self.queue(name, item) for name, item in self.named(parts, "queues")}
         self.storage(parts, ())
@@ -145,29 +145,33 @@ class _Reader:
                 found.append((name, item))
         return found
 
-    def keys(
+    def known(
         self, data: dict[str, Any], kind: type[Struct], where: Where, without: tuple[str, ...] = ()
-    ) -> bool:
-        """Whether all keys are known, at every depth."""
+    ) -> dict[str, Any]:
+        """Data without the keys that nobody knows, at every depth, which are noted."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        known, fine = [name for name in fields if name not in without], True
+        names, kept = [name for name in fields if name not in without], dict[str, Any]()
         for name, value in data.items():
-            if name not in known:
-                hint = _home(name, fields) or nearest(name, known)
-                self.wrong((*where, name), f"no such key{hint}: it may have {', '.join(known)}")
-                fine = False
+            if name not in names:
+                hint = _home(name, fields) or nearest(name, names)
+                self.wrong((*where, name), f"no such key{hint}: it may have {', '.join(names)}")
             elif isinstance(value, dict) and (inner := struct_in(fields[name].type)) is not None:
-                fine &= self.keys(cast("dict[str, Any]", value), inner, (*where, name))
-        return fine
+                kept[name] = self.known(cast("dict[str, Any]", value), inner, (*where, name))
+            else:
+                kept[name] = value
+        return kept
 
     def convert(self, data: Any, kind: type[S], where: Where) -> S | None:
-        """Data as a Struct, or None with the problem noted."""
-        try:
-            return msgspec.convert(data, kind)
-        except msgspec.ValidationError as error:
-            inner, message = explain(error, kind, data)
-            self.wrong((*where, *inner), message)
-            return None
+        """Data as a Struct but for what is wrong in it, which is noted; None where nothing is left."""
+        while True:
+            try:
+                return msgspec.convert(data, kind)
+            except msgspec.ValidationError as error:
+                inner, message = explain(error, kind, data)
+                self.wrong((*where, *inner), message)
+                if not inner:
+                    return None
+                data = _mended(data, inner, accepted(kind, inner))
 
     def provider(self, name: str, item: Any) -> Provider | None:
         """One provider."""
@@ -191,15 +195,17 @@ class _Reader:
         if not isinstance(item, dict):
             self.wrong(where, f"expected a mapping (`name: value`), found {short(item)}")
             return None
-        data = cast("dict[str, Any]", item)
-        if not self.keys(data, Queue, where):
-            return None
+        before = len(self.problems)
+        data = self.known(cast("dict[str, Any]", item), Queue, where)
         found = self.convert(data, Queue, where)
-        if found is not None and found.daemon_template:
-            self.template(found.daemon_template, (*where, "daemonTemplate"))
-        if found is not None:
-            self.storage(data, where)
+        if found is None:
+            return None
+        if len(self.problems) == before:  # what is left of one that is wrong may well not fit together
             self.settings(found, where)
+        if found.daemon_template:
+            self.template(found.daemon_template, (*where, "daemonTemplate"))
+        if found.storage is not UNSET:
+            self.storage(data, where)
         return found
 
     def template(self, data: dict[str, Any], where: Where) -> None:
@@ -218,14 +224,14 @@ class _Reader:
     def settings(self, queue: Queue, where: Where) -> None:
         """The rules that queues.add and queues.patch have."""
         given = flat(queue)
-        try:
-            declare({name: value for name, value in given.items() if value is not None})
-            check_patch({name: value for name, value in given.items() if name != "kind"}, elasticity=True)
-        except (TypeError, ValueError) as error:
-            named = re.match(r"\w+", str(error))
-            place = _PLACES.get(named[0], (named[0],)) if named else ()
-            message = str(error).removeprefix(f"{place[-1]}: " if place else "").replace("None", "null")
-            self.wrong((*where, *place), message)
+        while message := _complaint(given):
+            named = re.match(r"\w+", message)
+            name = named[0] if named else ""
+            place = _PLACES.get(name, (name,)) if name else ()
+            told = message.removeprefix(f"{place[-1]}: " if place else "").replace("None", "null")
+            self.wrong((*where, *place), told)
+            if given.pop(name, None) is None:
+                return
 
     def storage(self, data: dict[str, Any], where: Where) -> None:
         """Where bulk data is: a folder, or the URL of an object store."""
@@ -248,6 +254,26 @@ class _Reader:
             msgspec.msgpack.encode(value)
         except (ValueError, OverflowError, RecursionError):
             self.wrong(where, "a store can't keep it: use text, lists, mappings, numbers of at most 64 bits")
+
+
+def _complaint(given: dict[str, Any]) -> str:
+    """The first thing that the verbs would have against these settings; empty: nothing."""
+    try:
+        declare({name: value for name, value in given.items() if value is not None})
+        check_patch({name: value for name, value in given.items() if name != "kind"}, elasticity=True)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _mended(data: Any, where: Where, names: tuple[str, ...]) -> Any:
+    """The same with any of the names that are accepted there; where there are none, without that part."""
+    first, *rest = where
+    if isinstance(first, int):  # of a list of texts; the others keep their numbers
+        return [*data[:first], "", *data[first + 1 :]]
+    if rest:
+        return data | {first: _mended(data[first], tuple(rest), names)}
+    return data | {first: names[0]} if names else {name: data[name] for name in data if name != first}
 
 
 def _home(name: str, fields: dict[str, FieldInfo]) -> str:
