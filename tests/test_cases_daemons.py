@@ -20,7 +20,7 @@ from planes import elsewhere
 import lakeshore as dls
 from lakeshore.core.framing import Decoder, encode
 from lakeshore.core.messages import PROTOCOL, Knock, Minding, Welcome
-from lakeshore.sdk.credentials import machine_token
+from lakeshore.sdk.credentials import found_machine_token, machine_token
 from lakeshore.testing.proxy import Proxy, Way
 
 LEASE = 1.0
@@ -124,9 +124,16 @@ def test_a_daemon_waits_for_its_head_and_outlives_it(
     with socket.create_server(("127.0.0.1", 0)) as probe:
         url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     opened = pipe(tmp_path, "gate")
-    with Daemon(home, url, "--backend", backend, LAKESHORE_TOKEN=machine_token()) as daemon:
+    with (
+        Daemon(home, url, "--backend", backend) as daemon,
+        elsewhere(dls.Dispatch(url, connect_timeout=PATIENCE).__enter__) as opening,
+    ):
         daemon.told("trying again")
-        with served(tmp_path / "plane.db", backend, lease=LEASE, url=url) as head, dls.Dispatch(url) as q:
+        assert found_machine_token() is None  # a head makes it, which has never run
+        with (
+            served(tmp_path / "plane.db", backend, lease=LEASE, url=url) as head,
+            opening.result(PATIENCE) as q,
+        ):
             inv = jobs.gate.submit(str(log), str(opened))
             begun(q, inv)
             head.restart()

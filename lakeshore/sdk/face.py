@@ -9,7 +9,7 @@ from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused
 from lakeshore.core.values import pack
 
-from .address import DEFAULT, find_ca, find_token, namespace_found, resolve
+from .address import DEFAULT, find_ca, find_token, late_token, namespace_found, resolve
 from .checks import finite
 from .choices import Loop, Sync
 from .connection import Connection
@@ -48,7 +48,7 @@ class Face:
             raise ValueError("storage: this version has no bulk storage; leave it out")
         if not self.remote and (token is not None or ca is not None):
             raise ValueError("token and ca are for planes on other machines; leave them out for a path")
-        self.token: str | None = find_token(self.address, token) if self.remote else None
+        self._token: str | None = find_token(self.address, token) if self.remote else None
         self.ca: str | None = find_ca(self.address, ca) if self.remote else None
         if finite("lease", lease) <= 0:
             raise ValueError(f"lease={lease!r}: choose seconds above 0")
@@ -69,6 +69,13 @@ class Face:
     def remote(self) -> bool:
         """Whether its address is the URL of a head."""
         return "://" in self.address
+
+    @property
+    def token(self) -> str:
+        """Who asks, as it is known now; empty: nobody in particular."""
+        if not self._token and self.remote:
+            self._token = late_token(self.address)
+        return self._token or ""
 
     @property
     def is_closed(self) -> bool:
@@ -95,7 +102,7 @@ class Face:
         found.connect(
             self.asked_for,
             ready,
-            token=self.token or "",
+            token=lambda: self.token,
             ca=self.ca,
             patience=self.connect_timeout,
         )

@@ -179,7 +179,7 @@ class Host:
         namespace: str,
         ready: Callable[[Connection | BaseException], None],
         *,
-        token: str = "",
+        token: Callable[[], str] = str,
         ca: str | None = None,
         patience: float | None = 5.0,
     ) -> None:
@@ -203,7 +203,7 @@ class Host:
             self.backend,
             party,
             way=lambda: self.way(namespace),
-            knock=lambda: knock(id, "client", namespace, token),
+            knock=lambda: knock(id, "client", namespace, token()),
             patience=patience,
             ca=ca,
             eager=self._residence is None,

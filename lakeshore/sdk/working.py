@@ -211,7 +211,7 @@ class Working:
             backend,
             self,
             way=lambda: host.worker_way(namespace, backend),
-            knock=lambda: knock(new_id(), "worker", face.asked_for, face.token or "", self._id),
+            knock=lambda: knock(new_id(), "worker", face.asked_for, face.token, self._id),
             patience=face.connect_timeout,
             ca=face.ca,
         )
@@ -271,9 +271,7 @@ class Working:
         assert session is not None
         if self._options.beats:
             if self._beater is None:
-                self._beater = Beater(
-                    self._id, face.asked_for, face.token or "", face.ca, unknown=self._given_up
-                )
+                self._beater = Beater(self._id, face.asked_for, face.token, face.ca, unknown=self._given_up)
             self._beater.point(session.address, welcome.lease * BEATS)
 
     def register_again(self) -> None:

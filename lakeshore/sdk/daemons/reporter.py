@@ -145,6 +145,7 @@ class Reporter:
     def _connected(self) -> BlockingLink:
         options = self._options
         link = BlockingLink(place_of(options.address), ca=options.ca or None)
+        token = options.token or _token_made_since(options.address)
         try:
             link.send(
                 Knock(
@@ -153,7 +154,7 @@ class Reporter:
                     os.urandom(16),
                     "daemon",
                     options.namespace,
-                    options.token,
+                    token,
                     self._worker,
                     socket.gethostname(),
                     os.getpid(),
@@ -239,3 +240,11 @@ class Reporter:
         with contextlib.suppress(BlockingIOError):
             while os.read(self._awake, 4096):
                 pass
+
+
+def _token_made_since(url: str) -> str:
+    if "://" not in url:
+        return ""
+    from lakeshore.sdk.address import late_token  # for the few that began before their head ever ran
+
+    return late_token(url) or ""
