@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from wires import Raw, running
+from wires import Place, Raw, listening, running
 
 from lakeshore.core.framing import control, encode
 from lakeshore.core.messages import Ping, Pong
 from lakeshore.testing.conformance.link import small
 from lakeshore.transports.channel import PlainChannel, owned
+from lakeshore.transports.dialing import dial
 from lakeshore.transports.stream import StreamLink
 
 pytestmark = pytest.mark.anyio
@@ -149,3 +151,33 @@ async def test_a_link_that_is_closed_has_no_timer(line: Line) -> None:
     await anyio.sleep(100)
     assert line.ended == []
     assert line.link._pulse._timer is None
+
+
+def urges(link: StreamLink) -> list[bytes]:
+    """The Pings and Pongs that a link sends from now on."""
+    said: list[bytes] = []
+    urge = link._urge
+
+    def noted(frame: bytes) -> None:
+        said.append(frame)
+        urge(frame)
+
+    link._urge = noted
+    return said
+
+
+async def test_of_two_that_say_nothing_only_the_one_that_dialled_asks(tmp_path: Path) -> None:
+    """A head with thousands of idle links answers each, and asks none."""
+    async with running() as backend, listening(Place("unix", tmp_path), backend) as (listener, links):
+        near = await dial(listener.address, backend)
+        near.receive = near.closed = lambda *none: None
+        await anyio.sleep(0.1)
+        (far,) = links
+        far.receive = far.closed = lambda *none: None
+        urged = {"near": urges(near), "far": urges(far)}
+        await anyio.sleep(100)
+        assert len(urged["near"]) == len(urged["far"]) > 9
+        assert set(urged["near"]) == {control(Ping())}
+        assert set(urged["far"]) == {control(Pong())}
+        near.abort()
+        far.abort()

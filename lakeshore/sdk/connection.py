@@ -42,15 +42,20 @@ class Connection:
         """Whether this is the plane's own loop thread."""
         return get_ident() == self._thread
 
-    async def call(self, message: Any, id: bytes = b"") -> Any:
+    async def call(
+        self, message: Any, id: bytes = b"", *, meanwhile: Callable[[], None] | None = None
+    ) -> Any:
         """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request.
 
-        `message` carries a fresh `number` as its `req`; `id` names the invocation it is about.
+        `message` carries a fresh `number` as its `req`; `id` names the invocation it is about. Where
+        another process has to answer, `meanwhile` is called once the request has left.
         """
         if get_ident() != self._thread:
-            return await self._call_across(message, id)
+            return await self._call_across(message, id, meanwhile)
         waiting, answered = self._backend.wait()
         self._client.ask(message, answered)
+        if meanwhile is not None and self.session is not None:
+            self._backend.soon(meanwhile)
         try:
             answer = await waiting
         except BaseException:
@@ -60,7 +65,7 @@ class Connection:
             raise error_of(answer)
         return answer
 
-    async def _call_across(self, message: Any, id: bytes) -> Any:
+    async def _call_across(self, message: Any, id: bytes, meanwhile: Callable[[], None] | None = None) -> Any:
         backend = current_backend()
         parker = backend.parker()
 
@@ -72,6 +77,8 @@ class Connection:
 
         self.do(self._client.ask, message, reply)
         try:
+            if meanwhile is not None:
+                meanwhile()
             answer = await parker.wait()
         except BaseException:
             self._withdraw(message.req, id)
@@ -80,8 +87,16 @@ class Connection:
             raise error_of(answer)
         return answer
 
-    def call_blocking(self, message: Any, *, timeout: float | None = None, id: bytes = b"") -> Any:
-        """Ask and block this thread. TimeoutError withdraws the request.
+    def call_blocking(
+        self,
+        message: Any,
+        *,
+        timeout: float | None = None,
+        id: bytes = b"",
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
+        """Ask and block this thread. TimeoutError withdraws the request. `meanwhile` is called once it is on
+        its way.
 
         Raises: WouldDeadlock on the plane's loop thread and inside an asynchronous body.
         """
@@ -96,6 +111,8 @@ class Connection:
 
         self.do(self._client.ask, message, reply)
         try:
+            if meanwhile is not None:
+                meanwhile()
             arrived = done.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, _LONGEST)))
         except BaseException:
             self._withdraw(message.req, id)

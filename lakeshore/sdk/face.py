@@ -15,7 +15,7 @@ from .choices import Loop, Sync
 from .connection import Connection
 from .host import Host
 from .options import HostOptions
-from .submitting import ManyResults, read
+from .submitting import Ahead, ManyResults, read
 from .udf import UDF
 
 
@@ -130,9 +130,10 @@ class Face:
         connection = self.connection()
         connection.refuse_to_block()
         many = ManyResults(connection.number())
-        for part in many.parts(connection.submitter, udf, items):
+        parts = Ahead(many.parts(connection.submitter, udf, items))
+        for part in parts:
             try:
-                answer = connection.call_blocking(many.message(part))
+                answer = connection.call_blocking(many.message(part), meanwhile=parts.make)
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:
@@ -143,9 +144,10 @@ class Face:
         """Submit many, waiting for each part."""
         connection = self.connection()
         many = ManyResults(connection.number())
-        for part in many.parts(connection.submitter, udf, items):
+        parts = Ahead(many.parts(connection.submitter, udf, items))
+        for part in parts:
             try:
-                answer = await connection.call(many.message(part))
+                answer = await connection.call(many.message(part), meanwhile=parts.make)
             except Refused as error:  # the parts before it stand
                 many.refused(part, error)
             else:

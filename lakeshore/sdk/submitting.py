@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextvars import copy_context
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused, SubmitErrors
@@ -24,6 +25,7 @@ from .connection import error_of
 from .scope import prefix_in
 from .udf import UDF
 
+T = TypeVar("T")
 log = logging.getLogger("lakeshore")
 
 _HELD = "key %r is held by %s, submitted with another function or other arguments: %s"
@@ -177,6 +179,33 @@ def split(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(item, dict):
         return (), item  # pyright: ignore[reportUnknownVariableType]
     return (item, {}) if isinstance(item, tuple) else ((item,), {})  # pyright: ignore[reportUnknownVariableType]
+
+
+class Ahead(Generic[T]):
+    """An iterator whose next item can be made before it is asked for, as in whose context made this."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items, self._context = items, copy_context()
+        self._made: list[T] = []
+        self._error: Exception | None = None
+
+    def make(self) -> None:
+        """Make the next one now. An exception in that is raised when it is asked for."""
+        if self._made or self._error is not None:
+            return
+        try:
+            self._made.append(self._context.run(next, self._items))
+        except Exception as error:
+            self._error = error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        self.make()
+        if self._error is not None:
+            raise self._error
+        return self._made.pop()
 
 
 class ManyResults:
