@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -63,3 +64,21 @@ async def test_what_a_loop_that_ends_no_longer_sees_is_answered(ask: Any) -> Non
     async with ended() as host:
         with anyio.fail_after(10.0), pytest.raises(PlaneClosed):
             await ask(host)
+
+
+async def test_who_is_not_connected_yet_when_the_plane_is_closed_is_told() -> None:
+    """The head takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with anyio.create_task_group() as tasks:
+            backend = current_backend()
+            tasks.start_soon(backend.serve)
+            host = Host(f"tcp://127.0.0.1:{silent.getsockname()[1]}", HostOptions())
+            await host.open(backend, tasks)
+            made = backend.parker()
+            host.connect("default", made.set, patience=None)
+            accepted, _ = await anyio.to_thread.run_sync(silent.accept)
+            with accepted:
+                await host.aclose()
+            with anyio.fail_after(10.0):
+                assert isinstance(await made.wait(), PlaneClosed)
+            tasks.cancel_scope.cancel()

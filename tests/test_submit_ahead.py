@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,45 @@ def test_what_goes_wrong_in_making_it_is_raised_after_the_part_before(head: Serv
         with pytest.raises(OSError, match="no more to read"):
             q.submit_many(BODY, numbers(threading.Event(), until=1700))
         assert q.queues.stats("narrow").pending == 1000
+
+
+def scoped() -> Generator[int]:
+    """Holds a context token for as long as it runs."""
+    with dls.scope("inside"):
+        yield from range(1500)
+
+
+def test_a_generator_that_was_begun_by_the_caller_goes_on_as_it_was(head: ServedHead, backend: Any) -> None:
+    with dls.Dispatch(head.url, backend=backend) as q:
+        q.queues.add("narrow")
+        items = scoped()
+        assert next(items) == 0
+        assert len(q.submit_many(BODY, items)) == 1499
+        left = scoped()
+        assert len(q.submit_many(BODY, itertools.islice(left, 1200))) == 1200
+        left.close()
+
+
+class Fatal(BaseException):
+    """What no `except Exception` catches."""
+
+
+@pytest.mark.anyio
+async def test_what_is_no_exception_reaches_the_submitter(
+    home: Path, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    """And not the event loop that makes the part."""
+
+    def items() -> Iterator[int]:
+        yield from range(1500)
+        raise Fatal
+
+    head = await anyio.to_thread.run_sync(ServedHead, tmp_path / "plane.db", anyio_backend_name)
+    try:
+        async with dls.AsyncDispatch(head.url) as q:
+            await q.queues.add("narrow")
+            with pytest.raises(Fatal):
+                await q.submit_many(BODY, items())
+            assert len(await q.submit_many(BODY, range(3))) == 3
+    finally:
+        await anyio.to_thread.run_sync(head.stop)

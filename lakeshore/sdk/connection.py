@@ -8,6 +8,8 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from anyio.lowlevel import checkpoint
+
 from lakeshore.core.backend import Backend, Lane, current_backend, running_loop
 from lakeshore.core.client import Client
 from lakeshore.core.errors import PlaneClosed, Refused, WouldDeadlock, rebuild
@@ -48,16 +50,31 @@ class Connection:
         """Ask and wait, in a coroutine of any loop. Cancelling withdraws the request.
 
         `message` carries a fresh `number` as its `req`; `id` names the invocation it is about. Where
-        another process has to answer, `meanwhile` is called once the request has left.
+        another process may have to answer, `meanwhile` is called once the request has left.
         """
         if get_ident() != self._thread:
             return await self._call_across(message, id, meanwhile)
+        if meanwhile is not None and self.session is not None:
+            return await self._call_ahead(message, id, meanwhile)
         waiting, answered = self._backend.wait()
         self._client.ask(message, answered)
-        if meanwhile is not None and self.session is not None:
-            self._backend.soon(meanwhile)
         try:
             answer = await waiting
+        except BaseException:
+            self._client.drop(message.req, id)
+            raise
+        if type(answer) is Refusal:
+            raise error_of(answer)
+        return answer
+
+    async def _call_ahead(self, message: Any, id: bytes, meanwhile: Callable[[], None]) -> Any:
+        parker = self._backend.parker()
+        self._client.ask(message, parker.set)
+        try:
+            for _ in range(2):  # the request leaves by then: trio runs what is ready in any order
+                await checkpoint()
+            meanwhile()
+            answer = await parker.wait()
         except BaseException:
             self._client.drop(message.req, id)
             raise

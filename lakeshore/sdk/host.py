@@ -314,6 +314,10 @@ class Host:
             raise error
         return value
 
+    def ended(self) -> None:
+        """Its loop runs no more, however that came."""
+        self._over = True
+
     def hand(self, call: Callable[[], None], lost: Callable[[], None]) -> None:
         """Call back on the plane's loop; from any thread. `lost` is called where it ends before that, at
         times beside `call`: a loop that ends drops what was posted to it and says nothing."""

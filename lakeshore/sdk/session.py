@@ -147,6 +147,7 @@ class Session:
         """There will be no link any more."""
         if not self._closed:
             self.close()
+            self._tell_ready(rebuild(why.kind, why.message, why.details))
             self._party.closed(why)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextvars import copy_context
 from datetime import datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
 
@@ -182,10 +181,10 @@ def split(item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 class Ahead(Generic[T]):
-    """An iterator whose next item can be made before it is asked for, as in whose context made this."""
+    """An iterator whose next item can be made before it is asked for."""
 
     def __init__(self, items: Iterator[T]) -> None:
-        self._items, self._context = items, copy_context()
+        self._items = items
         self._made: list[T] = []
         self._error: Exception | None = None
 
@@ -194,7 +193,7 @@ class Ahead(Generic[T]):
         if self._made or self._error is not None:
             return
         try:
-            self._made.append(self._context.run(next, self._items))
+            self._made.append(next(self._items))
         except Exception as error:
             self._error = error
 

@@ -66,6 +66,7 @@ class ThreadHost:
                 log.critical("a plane's thread ended on %r", error, exc_info=error)
             self._error = error
         finally:
+            self.host.ended()
             for connection in self.host.connections:
                 connection.loop_ended()
             self._ended.set()

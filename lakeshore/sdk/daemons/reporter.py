@@ -144,8 +144,8 @@ class Reporter:
 
     def _connected(self) -> BlockingLink:
         options = self._options
-        link = BlockingLink(place_of(options.address), ca=options.ca or None)
         token = options.token or _token_made_since(options.address)
+        link = BlockingLink(place_of(options.address), ca=options.ca or None)
         try:
             link.send(
                 Knock(
