@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio.lowlevel import checkpoint
 
-from lakeshore.core.backend import Backend, Lane, current_backend, running_loop
+from lakeshore.core.backend import Backend, Lane, Parker, current_backend, running_loop
 from lakeshore.core.client import Client
 from lakeshore.core.errors import PlaneClosed, Refused, WouldDeadlock, rebuild
 from lakeshore.core.intake import refusal
@@ -54,27 +54,14 @@ class Connection:
         """
         if get_ident() != self._thread:
             return await self._call_across(message, id, meanwhile)
-        if meanwhile is not None and self.session is not None:
-            return await self._call_ahead(message, id, meanwhile)
-        waiting, answered = self._backend.wait()
+        if meanwhile is None or self.session is None:
+            waiting, answered = self._backend.wait()
+        else:
+            parker = self._backend.parker()
+            waiting, answered = _ahead(parker, meanwhile), parker.set
         self._client.ask(message, answered)
         try:
             answer = await waiting
-        except BaseException:
-            self._client.drop(message.req, id)
-            raise
-        if type(answer) is Refusal:
-            raise error_of(answer)
-        return answer
-
-    async def _call_ahead(self, message: Any, id: bytes, meanwhile: Callable[[], None]) -> Any:
-        parker = self._backend.parker()
-        self._client.ask(message, parker.set)
-        try:
-            for _ in range(2):  # the request leaves by then: trio runs what is ready in any order
-                await checkpoint()
-            meanwhile()
-            answer = await parker.wait()
         except BaseException:
             self._client.drop(message.req, id)
             raise
@@ -193,6 +180,13 @@ class Connection:
 
 
 _LONGEST = threading.TIMEOUT_MAX
+
+
+async def _ahead(parker: Parker[Any], meanwhile: Callable[[], None]) -> Any:
+    for _ in range(2):  # the request leaves by then: trio runs what is ready in any order
+        await checkpoint()
+    meanwhile()
+    return await parker.wait()
 
 
 def _run(item: tuple[Callable[..., Any], tuple[Any, ...]]) -> None:
