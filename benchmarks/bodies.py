@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 
@@ -18,6 +19,12 @@ async def nothing() -> None:
 @dls.udf
 def nothing_sync() -> None:
     """A synchronous body that does nothing."""
+
+
+@dls.udf
+def here() -> int:
+    """Which process it runs in."""
+    return os.getpid()
 
 
 @dls.udf

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import apart
 import flow
 import idle
 import process
@@ -56,6 +57,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "remote_serial": Measurement(remote.over_tcp(flow.serial), 3_000, 500),
     "shared_serial": Measurement(remote.shared_serial, 3_000, 500),
     "daemon": Measurement(remote.daemon, 5, 3),
+    "processes": Measurement(apart.processes, 2_000, 300),
     "remote_frames": Measurement(remote.over_tcp(flow.frames), 300_000, 50_000),
     "idle": Measurement(idle.idle, 1_000, 200),
     "takeover": Measurement(takeover.takeover, 10_000, 1_000),

@@ -89,18 +89,26 @@ def daemon(setting: Setting) -> Figures:
 
 async def _daemons(players: Cast, url: str, n: int) -> Figures:
     async with dls.AsyncDispatch(url) as q:
-        await _daemon(players, q, url)  # whose modules may have to be compiled
-        runs = [await _daemon(players, q, url) for _ in range(n)]
+        await _daemon(players, q, url, "process")  # whose modules may have to be compiled
+        runs = [
+            await _daemon(players, q, url, "inline") | await _daemon(players, q, url, "process")
+            for _ in range(n)
+        ]
     return {figure: sorted(run[figure] for run in runs)[n // 2] for figure in runs[0]}
 
 
-async def _daemon(players: Cast, q: dls.AsyncDispatch, url: str) -> Figures:
+async def _daemon(players: Cast, q: dls.AsyncDispatch, url: str, runner: str) -> Figures:
     inv = await q.submit(nothing)
     start = time.perf_counter()
-    parent = players.daemon(url)
+    parent = players.daemon(url, "--runner", runner)
     await q.result(inv, timeout=60.0)
     elapsed = time.perf_counter() - start
     (child,) = children(parent.pid)
     memory = {"parent MB": proportional(parent.pid) / MB, "child MB": proportional(child) / MB}
+    if runner == "process":
+        bodies = sum(proportional(pid) for pid in children(child)) / MB
+        memory = {"process start s": elapsed, "process MB": sum(memory.values()) + bodies, "body MB": bodies}
+    else:
+        memory |= {"start s": elapsed, "MB": sum(memory.values())}
     parent.end()
-    return {"start s": elapsed, "MB": sum(memory.values()), **memory}
+    return memory

@@ -22,17 +22,22 @@ if TYPE_CHECKING:
     from .core.errors import InvocationKilled as InvocationKilled
     from .core.errors import InvocationTimeout as InvocationTimeout
     from .core.errors import KeyConflict as KeyConflict
+    from .core.errors import KeyNotFound as KeyNotFound
+    from .core.errors import KeysNotReturned as KeysNotReturned
     from .core.errors import LakeshoreError as LakeshoreError
     from .core.errors import MissingExtra as MissingExtra
     from .core.errors import NotFound as NotFound
     from .core.errors import OutcomeUnknown as OutcomeUnknown
+    from .core.errors import OutOfMemory as OutOfMemory
     from .core.errors import PayloadTooLarge as PayloadTooLarge
     from .core.errors import PlaneClosed as PlaneClosed
     from .core.errors import PlaneFailed as PlaneFailed
+    from .core.errors import ProcessDied as ProcessDied
     from .core.errors import QueueClosed as QueueClosed
     from .core.errors import QueueFull as QueueFull
     from .core.errors import Refused as Refused
     from .core.errors import Retry as Retry
+    from .core.errors import StorageFailed as StorageFailed
     from .core.errors import StoreCorrupt as StoreCorrupt
     from .core.errors import StoreError as StoreError
     from .core.errors import StoreFailed as StoreFailed
@@ -55,11 +60,16 @@ if TYPE_CHECKING:
     from .sdk.aio import AsyncDispatch as AsyncDispatch
     from .sdk.dispatch import Dispatch as Dispatch
     from .sdk.groups import Topic as Topic
+    from .sdk.loglines import AsyncLog as AsyncLog
+    from .sdk.loglines import Log as Log
+    from .sdk.loglines import LogLine as LogLine
+    from .sdk.processes.options import Processes as Processes
     from .sdk.records import Attempt as Attempt
     from .sdk.records import Event as Event
     from .sdk.records import Invocation as Invocation
     from .sdk.records import NewToken as NewToken
     from .sdk.records import PlaneStatus as PlaneStatus
+    from .sdk.records import Progress as Progress
     from .sdk.records import ProviderInfo as ProviderInfo
     from .sdk.records import QueueInfo as QueueInfo
     from .sdk.records import QueueStats as QueueStats
@@ -79,11 +89,13 @@ if TYPE_CHECKING:
     from .sdk.worker import run_worker as run_worker
 
 _WHERE = {
-    "core.errors": """BadRequest Busy Conflict Expired Forbidden ForkedPlane Gap InternalError
-        InvocationFailed InvocationKilled InvocationTimeout KeyConflict LakeshoreError MissingExtra NotFound
-        OutcomeUnknown PayloadTooLarge PlaneClosed PlaneFailed QueueClosed QueueFull Refused Retry
-        StoreCorrupt StoreError StoreFailed StoreLocked StoreServed StoreTooNew StreamRestarted SubmitErrors
-        Unauthorized Unreachable Unsuccessful VersionMismatch WouldDeadlock""",
+    "core.errors": """
+        BadRequest Busy Conflict Expired Forbidden ForkedPlane Gap InternalError InvocationFailed
+        InvocationKilled InvocationTimeout KeyConflict KeyNotFound KeysNotReturned LakeshoreError
+        MissingExtra NotFound OutOfMemory OutcomeUnknown PayloadTooLarge PlaneClosed PlaneFailed
+        ProcessDied QueueClosed QueueFull Refused Retry StorageFailed StoreCorrupt StoreError
+        StoreFailed StoreLocked StoreServed StoreTooNew StreamRestarted SubmitErrors Unauthorized
+        Unreachable Unsuccessful VersionMismatch WouldDeadlock""",
     "core.rows": "Failure",
     "core.states": "QueueState State",
     "core.values": "MalformedValue Record",
@@ -91,8 +103,10 @@ _WHERE = {
     "sdk.aio": "AsyncDispatch",
     "sdk.dispatch": "Dispatch",
     "sdk.groups": "Topic",
-    "sdk.records": """Attempt Event Invocation NewToken PlaneStatus ProviderInfo QueueInfo QueueStats Removed
-        TokenInfo TopicInfo WorkerInfo""",
+    "sdk.loglines": "AsyncLog Log LogLine",
+    "sdk.processes.options": "Processes",
+    "sdk.records": """Attempt Event Invocation NewToken PlaneStatus Progress ProviderInfo QueueInfo QueueStats
+        Removed TokenInfo TopicInfo WorkerInfo""",
     "sdk.run": "run",
     "sdk.scope": "scope",
     "sdk.streams": "AsyncStream Frame Stream",
@@ -104,6 +118,7 @@ _HOME = {name: module for module, names in _WHERE.items() for name in names.spli
 __all__ = [
     "UDF",
     "AsyncDispatch",
+    "AsyncLog",
     "AsyncStream",
     "AsyncTopic",
     "Attempt",
@@ -125,16 +140,24 @@ __all__ = [
     "InvocationKilled",
     "InvocationTimeout",
     "KeyConflict",
+    "KeyNotFound",
+    "KeysNotReturned",
     "LakeshoreError",
+    "Log",
+    "LogLine",
     "MalformedValue",
     "MissingExtra",
     "NewToken",
     "NotFound",
+    "OutOfMemory",
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PlaneClosed",
     "PlaneFailed",
     "PlaneStatus",
+    "ProcessDied",
+    "Processes",
+    "Progress",
     "ProviderInfo",
     "QueueClosed",
     "QueueFull",
@@ -146,6 +169,7 @@ __all__ = [
     "Removed",
     "Retry",
     "State",
+    "StorageFailed",
     "StoreCorrupt",
     "StoreError",
     "StoreFailed",

@@ -24,9 +24,9 @@ Made by `scripts/cli_reference.py` from the commands; `lakeshore COMMAND --help`
   command or after it, but before a `--`.
 - **Output.** Results go to stdout, remarks to stderr. At a terminal there are tables; elsewhere one row is
   one line, columns are two spaces or more apart, nothing is cut or coloured, and what is empty is `-`.
-- **`--json`** prints exactly one JSON document; commands that follow something (`jobs stream`, `topics read`,
-  `--watch`) print JSON Lines. Names of fields are camelCase; inside `admission`, `elasticity` and
-  `daemonTemplate` they are snake_case. Times are ISO 8601 in UTC.
+- **`--json`** prints exactly one JSON document; commands that follow something (`jobs stream`,
+  `jobs logs --follow`, `topics read`, `--watch`) print JSON Lines. Names of fields are camelCase; inside
+  `admission`, `elasticity` and `daemonTemplate` they are snake_case. Times are ISO 8601 in UTC.
 - **Exit status.** 0: done. 1: refused or failed, with one line on stderr that begins with a code and its name
   (`409 Conflict: …`, `404 NotFound: …`). 2: wrong usage, judged before the plane is asked. 130: Ctrl-C.
   A reader that goes away (`lakeshore jobs list | head -1`) is no failure: 0, without a word.

@@ -18,14 +18,16 @@ PATIENCE = 60.0  # seconds for what takes milliseconds
 
 
 class Daemon:
-    """A daemon that works for a head at `url`. Its bodies come from this folder.
+    """A daemon that works for a head at `url`. Its bodies come from this folder, and run in the process
+    that works unless `--runner` says otherwise: what becomes of that one is what most tests are about.
 
     Attributes:
         pid: of the parent.
     """
 
     def __init__(self, home: Path, url: str, *options: object, **env: str) -> None:
-        given = ["--url", url, "daemon", "start", "--log-format", "json", *options]
+        runner = () if "--runner" in options else ("--runner", "inline")
+        given = ["--url", url, "daemon", "start", "--log-format", "json", *runner, *options]
         self.process = subprocess.Popen(
             [*LAKESHORE, *map(str, given)],
             env=environment(home, **env),

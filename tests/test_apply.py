@@ -282,12 +282,14 @@ def test_the_command(tmp_path: Path, lakeshore: Callable[..., Done]) -> None:
     dry = lakeshore("apply", "-f", "l.yaml", "--dry-run")
     assert (dry.status, dry.out) == (
         0,
-        "queue a: would add (filo)\nqueue b: would add (fifo, description x)\n2 to add\n",
+        "would change storage none → s3://b\n"
+        "queue a: would add (filo)\nqueue b: would add (fifo, description x)\n1 to change, 2 to add\n",
     )
-    assert dry.err == "storage is kept in the file only: this version has no bulk storage\n"
     done = lakeshore("apply", "--file", "-", text="queues: {a: {kind: filo}, b: {description: x}}")
     assert done.out == "queue a: added (filo)\nqueue b: added (fifo, description x)\n2 added\n"
-    assert lakeshore("apply", "-f", "l.yaml").out == "2 unchanged\n"
+    told = "storage none → s3://b\n1 changed, 2 unchanged\n"
+    assert lakeshore("apply", "-f", "l.yaml").out == told
+    assert lakeshore("apply", "-f", "l.yaml").out == "3 unchanged\n"
     (tmp_path / "l.yaml").write_text("namespace: other\nqueues:\n  a: {kind: fifo}\n  b: {providerRef: p}\n")
     failed = lakeshore("apply", "-f", "l.yaml", "--json")
     assert failed.status == 1

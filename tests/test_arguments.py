@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lakeshore as dls
+from lakeshore.core.keys import join
 from lakeshore.core.messages import Outcome
 from lakeshore.sdk.address import namespace_of, resolve
 from lakeshore.sdk.outcomes import value_of
-from lakeshore.sdk.scope import _join
 from lakeshore.sdk.udf import as_udf
 from lakeshore.transports.memory import thread_pair
 
@@ -44,16 +44,16 @@ def test_a_face_shows_its_address_and_whether_it_is_closed() -> None:
 @pytest.mark.parametrize(
     ("prefix", "error", "why"),
     [
-        (7, TypeError, "a scope's prefix is a string, not int"),
-        ("/a", ValueError, "is not a prefix: use a relative path with forward slashes"),
-        ("a\\b", ValueError, "is not a prefix: use a relative path with forward slashes"),
-        ("a//b", ValueError, "is not a prefix: it has an empty part"),
+        (7, TypeError, "a prefix is a string, not int"),
+        ("/a", ValueError, "is no prefix: use a relative path with forward slashes"),
+        ("a\\b", ValueError, "is no prefix: use a relative path with forward slashes"),
+        ("a//b", ValueError, "is no prefix: it has an empty part"),
         ("../..", ValueError, "climbs out of the root"),
     ],
 )
 def test_what_is_no_prefix(prefix: Any, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
-        _join("around", prefix)
+        join("around", prefix, "prefix")
 
 
 def test_a_failure_without_an_error_says_why() -> None:

@@ -166,6 +166,7 @@ def test_the_verbs_are_those_that_are_documented() -> None:
     assert verbs == ["add", "ls", "show", "patch", "drain", "archive", "unarchive", "rm", "events", "stats"]
     documented = {
         "list",
+        "logs",
         "show",
         "kill",
         "bulk-cancel",

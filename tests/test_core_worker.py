@@ -122,3 +122,32 @@ def test_a_retry_where_none_is_allowed_says_how() -> None:
     job = worker.jobs[client.submit()]
     (note,) = raised(job, Retry()).error.notes
     assert note == "no retry is allowed: decorate the body with @udf(retries=...)"
+
+
+def test_which_process_a_body_is_in_is_known_while_it_runs_and_said_to_the_next_head() -> None:
+    plane, client, worker = placed(leased=True)
+    id = client.submit()
+    assert client.record(id).attempts[-1].pid == worker.worker.hello.pid
+    worker.worker.began(worker.jobs[id], 77)
+    plane.settle()
+    assert client.record(id).attempts[-1].pid == 77
+    worker.cut()
+    worker.relink()
+    sent: list[Any] = []
+    worker.link.watch = sent.append
+    plane.settle()
+    assert m.Began(id, 1, 77) in sent
+    worker.finish(id)
+    assert client.record(id).attempts[-1].pid == 77
+
+
+def test_a_body_that_is_found_elsewhere_is_not_looked_for_here() -> None:
+    plane, client, worker = placed()
+    worker.worker._elsewhere = lambda grant: True
+    worker.worker.resolve = None
+    id = client.submit(args=b"\xc1 not msgpack")
+    job = worker.jobs[id]
+    assert (job.body.kind, job.args, job.body.wants_retry(ValueError())) == ("async", (), False)
+    worker.worker.ended(job, m.GaveBack(id, 1, "not there", unresolved=True))
+    plane.settle()
+    assert client.state(id) == "queued"

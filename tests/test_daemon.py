@@ -64,7 +64,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for name in [name for name in os.environ if name.startswith("LAKESHORE_")]:
             patch.delenv(name)
         patch.setenv("LAKESHORE_HOME", str(home))
-        options = ["--backend", request.param, "--name", "d1", "--slots", 2, "--label", "rack=7", "--gpus", 4]
+        options = ["--backend", request.param, "--name", "d1", "--slots", 2, "--label", "rack=7"]
         options += ["--hooks", "daemon_jobs:hooks"]
         with (
             served(folder / "plane.db", request.param) as head,
@@ -78,7 +78,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_it_says_what_it_is(place: Place) -> None:
     worker = place.worker
     assert (worker.name, worker.slots, worker.queues, worker.daemon) == ("d1", 2, (), True)
-    assert worker.labels == {"rack": "7", "gpus": "4"}
+    assert worker.labels == {"rack": "7"}
     assert worker.versions.keys() >= {"python", "lakeshore", "msgspec"}
     pid = place.q.result(jobs.pid.submit(), timeout=PATIENCE)
     assert worker.pid == pid != place.daemon.pid  # the child works
@@ -261,7 +261,12 @@ def test_a_queue_that_is_not_there_is_told_of(place: Place, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--runner", "process"], "runs jobs inline"),
+        (["--runner", "threads"], "inline"),
+        (["--runner", "inline", "--gpus", "2"], "processes of their own"),
+        (["--slots", "3", "--gpus", "2"], "each slot has one GPU"),
+        (["--memory", "2X"], "is not a size"),
+        (["--memory", "1K"], "--memory=1024: choose 16777216"),
+        (["--recycle-age", "0"], "--recycle-age=0.0: choose seconds above 0"),
         (["--label", "x"], "NAME=VALUE"),
         (["--label", "x=1", "--label", "x=2"], "twice"),
         (["--slots", "0"], "whole number"),

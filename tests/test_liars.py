@@ -206,6 +206,11 @@ class Liars(RuleBasedStateMachine):
     def frames(self, who: int, id: bytes, attempt: int, index: int, count: int) -> None:
         self.liars[who].send(m.Frames(id, attempt, index, count, b"frames"))
 
+    @rule(who=LIAR, id=ID, attempt=FEW, index=st.sampled_from([0, 1, 2, 1 << 62]), count=st.integers(1, 4))
+    def lines(self, who: int, id: bytes, attempt: int, index: int, count: int) -> None:
+        self.liars[who].send(m.Logged(id, attempt, index, count, b"lines"))
+        self.liars[who].send(m.Progressed(id, attempt, m.Progress(index, count, 0.0)))
+
     @rule(who=LIAR, id=ID, attempt=FEW, kind=st.sampled_from([m.Began, m.Kept]))
     def report(self, who: int, id: bytes, attempt: int, kind: Any) -> None:
         self.liars[who].send(kind(id, attempt))

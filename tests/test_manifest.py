@@ -67,7 +67,7 @@ def test_the_whole_format() -> None:
     assert (queue.elasticity.kind, queue.elasticity.cooldown_s) == ("pool_with_threshold", 60)
     assert (queue.daemon_template["slots"], queue.daemon_template["labels"]) == (1, {})
     assert (queue.temperature, queue.seed, queue.storage) == (UNSET, UNSET, UNSET)
-    assert manifest.notes == ("storage is kept in the file only: this version has no bulk storage",)
+    assert manifest.notes == ()
 
 
 @pytest.mark.parametrize("text", ["queues:", "queues: {}\nproviders:", "namespace: x", "{}", "queues: {a: }"])
@@ -182,7 +182,7 @@ def test_what_is_left_empty(text: str) -> None:
         (QUEUE + "storage: 3", "queues.a.storage: expected text in quotes or null, found 3"),
         (
             "storage: http://x",
-            "storage: 'http://x' is no storage: write a folder, or one of s3://, gs://, az://, file",
+            "storage: http:// is no storage that is known: write a folder's path, s3://bucket/prefix",
         ),
         ("storage: []", "storage: expected a folder or a URL such as s3://bucket/prefix, found a list"),
         (
@@ -424,3 +424,11 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, dict):
         return []
     return [value, *(found for item in value.values() for found in _objects(item))]
+
+
+def test_a_relative_storage_is_in_the_folder_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "lakeshore.yaml"
+    file.write_text("storage: all\nqueues:\n  a: {storage: own}\n  b: {storage: file:///x}\n")
+    manifest = load(file)
+    assert manifest.storage == str(tmp_path / "all")
+    assert [manifest.queues[name].storage for name in "ab"] == [str(tmp_path / "own"), "/x"]

@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,45 @@ async def test_the_page_in_an_async_program(address: str, anyio_backend: Any) ->
         assert await topic.post({"a": 1}) == 0
         await topic.close()
         assert [frame.value async for frame in topic.stream()] == [{"a": 1}]
+
+
+@dls.udf
+def reads_and_writes(key: str) -> list[str]:
+    dls.run.write("out.bin").write_bytes(dls.run.read(key).read_bytes()[::-1])
+    return ["out.bin"]
+
+
+@dls.udf
+def gives_keys(key: str) -> Iterator[str]:
+    yield from reads_and_writes(key)
+
+
+@dls.udf
+async def reads_later(key: str) -> list[str]:
+    return reads_and_writes(key)
+
+
+@dls.udf
+async def gives_keys_later(key: str) -> AsyncIterator[str]:
+    yield reads_and_writes(key)[0]
+
+
+@pytest.mark.parametrize("body", [reads_and_writes, gives_keys, reads_later, gives_keys_later])
+def test_bodies_read_and_write_by_key_and_file_bytes_never_ride_the_wire(
+    tmp_path: Path, backend: Any, monkeypatch: pytest.MonkeyPatch, body: Any
+) -> None:
+    """Large files, and a plane that would refuse them as payloads."""
+    store, bytes_ = tmp_path / "store", bytes(range(256)) * 4096
+    (store / "scenes/0007").mkdir(parents=True)
+    (store / "scenes/0007/in.bin").write_bytes(bytes_)
+    monkeypatch.setenv("LAKESHORE_ROOT", str(store))
+    with dls.Dispatch(tmp_path / "plane.db", backend=backend, payload_limit=1000) as q:
+        with dls.scope("scenes/0007"):
+            inv = body.submit("in.bin", _dispatch=q)
+        dls.run_worker(q, once=True)
+        assert q.result(inv) == ["out.bin"]
+    assert (store / "scenes/0007/out.bin").read_bytes() == bytes_[::-1]
+    assert (tmp_path / "plane.db").stat().st_size < len(bytes_)
 
 
 def test_a_scope_carries_its_prefix(q: dls.Dispatch) -> None:

@@ -16,20 +16,20 @@ from lakeshore.core.vetting import HEADS_ALONE
 from lakeshore.testing.hand import HandPlane
 
 READ = {
-    *(m.Wait, m.Get, m.Why, m.Follow, m.FollowTopic, m.Credit, m.Drop, m.Status),
+    *(m.Wait, m.Get, m.Why, m.Follow, m.FollowLogs, m.FollowTopic, m.Credit, m.Drop, m.Status),
     *(m.ListTopics, m.ListQueues, m.ShowQueue, m.QueueStats, m.QueueEvents),
-    *(m.ListJobs, m.ListWorkers, m.ShowWorker),
+    *(m.ListJobs, m.ListWorkers, m.ShowWorker, m.ShowStorage),
 }
 SUBMIT = {m.Submit, m.SubmitMany, m.Kill, m.Retry, m.BulkCancel, m.Post, m.CloseTopic}
 CHILDREN = {m.Submit, m.SubmitMany, m.Post, m.CloseTopic}  # what bodies do
 WORK = {
-    *(m.Hello, m.Ended, m.Frames, m.Began, m.Kept, m.GaveBack, m.Drain, m.Bye),
-    *(m.Beat, m.Died, m.Minding, m.Output, m.Exited),
+    *(m.Hello, m.Ended, m.Frames, m.Logged, m.Progressed, m.Began, m.Kept, m.GaveBack, m.Drain, m.Bye),
+    *(m.Publish, m.Beat, m.Died, m.Minding, m.Output, m.Exited),
 }
 ADMIN = {
     *(m.AddQueue, m.PatchQueue, m.ShiftQueue, m.RemoveQueue, m.RemoveTopic, m.PruneJobs),
     *(m.DrainWorker, m.RemoveWorker, m.CreateToken, m.ListTokens, m.RemoveToken),
-    *(m.ListProviders, m.ShowProvider, m.Exec),
+    *(m.ListProviders, m.ShowProvider, m.Exec, m.SetStorage),
 }
 PLANE = {m.AddProvider, m.PatchProvider, m.RemoveProvider}
 ALLOWED = {
@@ -197,7 +197,12 @@ class TestAnotherNamespace:
     def test_nothing_of_it_is_found(self) -> None:
         self.open()
         by_id = [kind(1, self.inv) for kind in (m.Wait, m.Get, m.Why, m.Kill)]
-        by_id += [m.Retry(1, self.done, PARENT), m.Follow(1, self.inv, 0, 9), m.Kill(1, self.running, True)]
+        by_id += [
+            m.Retry(1, self.done, PARENT),
+            m.Follow(1, self.inv, 0, 9),
+            m.FollowLogs(1, self.inv, 0, 9),
+            m.Kill(1, self.running, True),
+        ]
         queues = [m.PatchQueue(1, "secret", {"description": "mine"}), m.ShiftQueue(1, "secret", "drain")]
         queues += [kind(1, "secret") for kind in (m.ShowQueue, m.RemoveQueue, m.QueueStats, m.QueueEvents)]
         queues += [m.BulkCancel(1, "secret"), m.ListJobs(1, "secret"), m.Submit(1, PARENT, "secret", CALL)]
@@ -240,6 +245,9 @@ class TestAnotherNamespace:
             m.Died(hello.worker, "we said so"),
             m.Began(id, self.attempt),
             m.Frames(id, self.attempt, 0, 1, b"\x01"),
+            m.Logged(id, self.attempt, 0, 1, b"\x01"),
+            m.Publish(id, self.attempt),
+            m.Progressed(id, self.attempt, m.Progress(1, 2, 0.0)),
             m.Ended(id, self.attempt, "succeed", b"\x01"),
             m.GaveBack(id, self.attempt, "given"),
             m.Hello(

@@ -180,8 +180,8 @@ def one_more_queued(patch: pytest.MonkeyPatch) -> None:
 def gap_passed_over(patch: pytest.MonkeyPatch) -> None:
     follow = Journal.follow
 
-    def on(self: Journal, peer: Any, req: int, since: int, credit: int, room: int) -> None:
-        follow(self, peer, req, max(since, self.first_seq), credit, room)
+    def on(self: Journal, peer: Any, req: int, since: int, credit: int, room: int, **more: Any) -> None:
+        follow(self, peer, req, max(since, self.first_seq), credit, room, **more)
 
     patch.setattr(Journal, "follow", on)
 

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _short_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline.InlineRunner.__init__, "__kwdefaults__", {"setup": None, "cleanup": 0.05})
+    defaults = inline.InlineRunner.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "cleanup", 0.05)
 
 
 @contextlib.asynccontextmanager

@@ -8,12 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 from msgspec.structs import replace
 from wire_values import MESSAGES
 
 from lakeshore.core import framing
 from lakeshore.core import messages as m
 from lakeshore.core.failures import describe
+from lakeshore.core.logbook import LONGEST, pack_line
 from lakeshore.core.rows import Call, Failure, Function, FunctionRow, Options
 from lakeshore.core.settings import declare
 from lakeshore.core.values import pack
@@ -32,8 +34,18 @@ FAILED = m.Ended(ID, 1, "fail", error=Failure("ValueError", "no"), retryable=Tru
 HELLO = m.Hello(ID, "w", "host", 7, ("default",), False, 4)
 HELD = m.Held(ID, 1)
 FRAMES = m.Frames(ID, 1, 0, 2, b"data")
+LINE = (1.0, "stdout", "info", "text")
+
+
+def logged(*lines: tuple[float, str, str, str], count: int = 0) -> m.Logged:
+    return m.Logged(ID, 1, 0, count or len(lines), msgpack.encode(lines))
+
+
+LOGGED = logged(LINE, LINE)
+PROGRESSED = m.Progressed(ID, 1, m.Progress(1, 2.5, 1.0, "text"))
 KNOCK = m.Knock(1, "1.0", ID)
 FOLLOW, TOPIC = m.Follow(1, ID, 0, 10), m.FollowTopic(1, "t", 0, 10)
+LOGS = m.FollowLogs(1, ID, 0, 10)
 POST = m.Post(1, "t", 1.0, pack({"a": 1}))
 ADD = m.AddQueue(1, "q", declare({"kind": "priority", "max_depth": 3, "rate_limit": "5/s", "retention": 60}))
 LIST = m.ListJobs(1)
@@ -70,6 +82,8 @@ SOUND = [
     m.Retry(1, ID, ID),
     FOLLOW,
     replace(FOLLOW, since=-1, credit=0, room=HUGE - 1),
+    LOGS,
+    replace(LOGS, since=-1, follow=True),
     TOPIC,
     m.Credit(1, 0),
     m.Drop(1),
@@ -97,9 +111,18 @@ SOUND = [
     m.PatchProvider(1, "p", {"max": None}),
     HELLO,
     replace(HELLO, labels={"a": "b"}, versions={"python": "3.11"}, limit=1, leased=True, held=(HELD,)),
-    m.Began(ID, 1),
+    m.Began(ID, 1, 7),
+    m.Publish(ID, 1),
+    m.ShowStorage(1),
+    m.SetStorage(1, "s3://bucket"),
     m.Kept(ID, 1),
     FRAMES,
+    LOGGED,
+    replace(LOGGED, index=HUGE - 4),
+    logged((253402300799.0, "s" * 200, "l" * 200, "x" * LONGEST), (0.0, "", "", "")),
+    m.Logged(ID, 1, 0, 1, b"\xdd\0\0\0\1" + pack_line(1.0, "s" * 999, "l" * 999, "\udcff" * LONGEST)),
+    PROGRESSED,
+    m.Progressed(ID, 1, m.Progress(HUGE - 1, None, 0.0, "é" * 300)),
     ENDED,
     FAILED,
     m.Ended(ID, 1, "kill", reason="killed", seconds=1.0),
@@ -141,6 +164,7 @@ UNSOUND: list[tuple[Any, str]] = [  # and what the sentence names
     (call(parent=b"p"), "parent"),
     (call(retry_of=b""), "retry_of"),
     (options(kind="lambda"), "kind"),
+    (options(runner="threads"), "runner"),
     (options(timeout=0.0), "timeout"),
     (options(timeout=NAN), "timeout"),
     (options(retries=-1), "retries"),
@@ -229,7 +253,46 @@ UNSOUND: list[tuple[Any, str]] = [  # and what the sentence names
     (replace(HELLO, held=(m.Held(b"", 1),)), "held: id"),
     (replace(HELLO, held=(m.Held(ID, 1, index=-1),)), "held: index"),
     (m.Began(b"", 1), "id"),
+    (m.Began(ID, 1, -1), "pid"),
+    (m.Publish(b"x", 1), "id"),
+    (replace(FRAMES, away=(b"x", b"y", b"z")), "away"),
+    (replace(FRAMES, away=(bytes(9000),)), "away"),
+    (m.ShowStorage(1, "No"), "queue"),
+    (m.SetStorage(1, "nowhere"), "storage"),
+    (m.SetStorage(1, ""), "storage"),
     (m.Kept(ID, HUGE), "attempt"),
+    (replace(LOGS, id=b"short"), "id"),
+    (replace(LOGS, since=-2), "since"),
+    (replace(LOGS, credit=-1), "credit"),
+    (replace(LOGS, room=-1), "room"),
+    (replace(LOGGED, count=0), "count"),
+    (replace(LOGGED, count=999), "count"),
+    (replace(LOGGED, count=1), "count"),
+    (replace(LOGGED, data=b"data"), "no log lines"),
+    (logged((253402300800.0, "log", "info", "text")), "seconds since 1970"),
+    (logged(LINE, (NAN, "log", "info", "text")), "seconds since 1970"),
+    (logged((1.0, "log", "info", "x" * (LONGEST + 200))), "a line has more"),
+    (logged((1.0, "s" * 201, "info", "")), "a line has more"),
+    (logged((1.0, "log", "i" * 201, "")), "a line has more"),
+    (replace(LOGGED, index=-1), "index"),
+    (replace(LOGGED, index=HUGE - 2), "index"),
+    (replace(LOGGED, id=b""), "id"),
+    (replace(LOGGED, attempt=-1), "attempt"),
+    (replace(LOGGED, data=b"x" * ((1 << 20) + 1)), "data"),
+    (replace(PROGRESSED, id=b""), "id"),
+    *[
+        (replace(PROGRESSED, progress=progress), named)
+        for progress, named in (
+            (m.Progress(-1, 2, 0.0), "progress"),
+            (m.Progress(NAN, 2, 0.0), "progress"),
+            (m.Progress(1, INF, 0.0), "progress"),
+            (m.Progress(1, -1, 0.0), "progress"),
+            (m.Progress(1, 2, NAN), "at"),
+            (m.Progress(1, 2, 1e300), "at"),
+            (m.Progress(1, 2, -1.0), "at"),
+            (m.Progress(1, 2, 0.0, "x" * 301), "text"),
+        )
+    ],
     (replace(FRAMES, count=0), "count"),
     (replace(FRAMES, count=5), "count"),
     (replace(FRAMES, index=-1), "index"),

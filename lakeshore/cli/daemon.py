@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
-from lakeshore.sdk.choices import Loop
+from lakeshore.sdk.choices import Loop, Runner
 
 from . import plane, printing
 from .app import arrange, group
 from .errors import UsageError
 from .logs import LogFormat
-from .parameters import Count, Flag, Json, QueueNames, Seconds, Watch
+from .parameters import Count, Flag, Json, QueueNames, Seconds, Size, Watch
 
 if TYPE_CHECKING:
     from lakeshore.sdk.records import WorkerInfo
@@ -51,18 +51,23 @@ COMMANDS: list[printing.Column] = [
 def start(
     *,
     queue: QueueNames | None = None,
-    slots: Count = 1,
+    slots: Count | None = None,
     name: str | None = None,
     label: list[str] | None = None,
     backend: Loop = "asyncio",
-    runner: str = "inline",
+    runner: Runner = "process",
     allow_pickle: Flag = False,
     strict_source: Flag = False,
     trust: list[str] | None = None,
     hooks: str | None = None,
+    memory: Size | None = None,
     gpus: Count | None = None,
+    recycle_jobs: Count | None = None,
+    recycle_age: Seconds | None = None,
+    recycle_memory: Size | None = None,
     grace: Seconds = 30.0,
     log_format: LogFormat = "text",
+    no_capture: Flag = False,
 ) -> NoReturn:
     """Work for a head on this machine, until SIGTERM or SIGINT.
 
@@ -73,26 +78,30 @@ def start(
 
     Args:
         queue: A queue to serve, each after a --queue of its own; without any, the default queue.
-        slots: Jobs at once.
+        slots: Jobs at once; 1, or one for each GPU.
         name: What it is called; else its host and pid.
         label: NAME=VALUE, for display, each after a --label of its own.
         backend: The event loop.
-        runner: inline; process comes in a later version.
+        runner: Each job in a process of its own, or all in the worker's (inline).
+        memory: What such a process may take, 2G say; a job that takes more fails.
         allow_pickle: Run functions that come as pickles, too: whoever may submit may then run anything.
         strict_source: Refuse a function whose source differs from the submitter's.
         trust: A module of which functions are run that are no udf, each after a --trust of its own.
         hooks: module:name of the dls.Hooks to call.
-        gpus: How many GPUs it has: the label gpus, for display.
+        gpus: How many GPUs it has, one for each slot; needs the process runner. Also the label gpus.
+        recycle_jobs: Replace a process after so many jobs.
+        recycle_age: And after so many seconds, between two jobs.
+        recycle_memory: And where it has more than that after a job, 1G say.
         grace: Seconds that running jobs have to end when it is told to stop; what is left goes back.
         log_format: How it logs, on stderr.
+        no_capture: Keep nothing of what jobs print and log with them; jobs logs has dls.run.log alone.
     """
     from lakeshore.core.about import package_version
     from lakeshore.sdk.address import find_ca, find_token, namespace_found, resolve
     from lakeshore.sdk.daemon import start as become
     from lakeshore.sdk.daemons.options import DaemonOptions
 
-    if runner != "inline":
-        raise UsageError(f"--runner {runner}: this version runs jobs inline, in the worker's own process")
+    _check_runner(runner, slots, gpus, memory, recycle_jobs, recycle_age, recycle_memory)
     named, labels = plane.named(), _labels(label or (), gpus)
     address = resolve(named.url)
     if address == ":memory:":
@@ -106,7 +115,7 @@ def start(
         ca=(find_ca(address, named.ca) or "") if remote else "",
         version=package_version(),
         queues=tuple(queue or ()),
-        slots=slots,
+        slots=slots or gpus or 1,
         labels=labels,
         backend=backend,
         allow_pickle=allow_pickle,
@@ -115,9 +124,32 @@ def start(
         hooks=hooks or "",
         grace=grace,
         log_format=log_format,
+        capture=not no_capture,
+        runner=runner,
+        memory=memory,
+        gpus=gpus or 0,
+        recycle_jobs=recycle_jobs,
+        recycle_age=recycle_age,
+        recycle_memory=recycle_memory,
     )
     _check(options)
     become(options)
+
+
+def _check_runner(runner: str, slots: int | None, gpus: int | None, *of_processes: Any) -> None:
+    if runner == "inline" and (gpus or any(each is not None for each in of_processes)):
+        raise UsageError(
+            "--memory, --gpus and --recycle-... are about jobs in processes of their own: leave "
+            "--runner inline out"
+        )
+    from lakeshore.sdk.processes.options import Processes, dealt, slots_of
+
+    try:
+        memory, jobs, age, most = of_processes
+        slots_of(slots, Processes(memory, jobs, age, most, gpus or 0))
+        dealt(gpus or 0)
+    except ValueError as error:
+        raise UsageError(f"--{str(error).replace('_', '-', 1)}") from None
 
 
 def _labels(given: Any, gpus: int | None) -> dict[str, str]:

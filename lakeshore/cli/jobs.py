@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from . import plane, printing, watching
 from .app import arrange, group
+from .lines import logs
 from .outcomes import result, stream
 from .parameters import Flag, Index, Json, Limit, Number, Queue, QueueName, Seconds, Watch, number
 
@@ -64,7 +65,7 @@ def list_(
             lambda: printing.rows(
                 q.jobs.list(state=state, queue=queue, worker=worker, limit=limit, offset=offset),
                 COLUMNS,
-                leave_out="attempts",
+                leave_out="attempts lines",
             ),
             json=json,
             watch=watch,
@@ -83,7 +84,10 @@ def show(id: str, /, *, json: Json = False) -> None:
     with plane.opened() as q:
         found = q.jobs.show(id)
     attempts = printing.table(found.attempts, _ATTEMPTS)
-    printing.show(printing.record(found, attempts, leave_out="attempts"), json)
+    said: dict[str, object] = {"progress": found.progress and str(found.progress)}
+    if found.lines:
+        said["lines"] = f"{found.lines} (lakeshore jobs logs {found.id})"
+    printing.show(printing.record(found, attempts, leave_out="attempts", said=said), json)
 
 
 @app.command
@@ -198,6 +202,7 @@ def prune(*, older_than: Seconds | None = None, json: Json = False) -> None:
     printing.said(f"{count} deleted", {"pruned": count}, json)
 
 
+app.command(logs)
 app.command(result)
 app.command(stream)
 arrange(app, list=("ls",), kill=("cancel", "rm", "remove"), show=("get",))

@@ -13,6 +13,7 @@ from lakeshore.core.ids import parse
 from lakeshore.core.settings import check_name
 
 _MOST = (1 << 63) - 1
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -45,6 +46,17 @@ def number(least: float = -math.inf, most: float = math.inf) -> Callable[[Any, S
         return found
 
     return convert
+
+
+def _size(kind: Any, tokens: Sequence[Token]) -> int:
+    """Bytes: a number, with K, M, G or T (of 1024) behind it."""
+    found = _BYTES.fullmatch(text := tokens[0].value)
+    if (
+        found is None
+        or not 0 < (size := float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) < 2**62
+    ):
+        raise ValueError(f'"{text}" is not a size: write bytes, or 512M, 2G, 1.5T')
+    return int(size)
 
 
 def _new_queue(kind: Any, tokens: Sequence[Token]) -> str:
@@ -95,6 +107,7 @@ Index = Annotated[int, Parameter(converter=whole(0))]
 Limit = Annotated[int, Parameter(converter=whole(1, 200))]
 Seconds = Annotated[float, Parameter(converter=number(0.0, 1e11))]
 Number = Annotated[float, Parameter(converter=number())]
+Size = Annotated[int, Parameter(converter=_size)]
 Flag = Annotated[bool, Parameter(show_default=False)]
 Json = Annotated[Flag, Parameter(name="--json", help="Print JSON, for programs.")]
 Watch = Annotated[

@@ -70,10 +70,11 @@ def table(found: Iterable[Any], columns: Sequence[Column]) -> Part:
     return Part(heads, [tuple(cell(get(record)) for _, get in columns) for record in found])
 
 
-def record(found: Any, *more: Part, leave_out: str = "") -> View:
-    """One record, a field a line, and tables below it; `leave_out` names fields that those show."""
+def record(found: Any, *more: Part, leave_out: str = "", said: Mapping[str, object] | None = None) -> View:
+    """One record, a field a line, and tables below it; `leave_out` names fields that those show, `said`
+    is what people read in place of some."""
     document = msgspec.to_builtins(found)
-    shown = _without(document, leave_out.split())
+    shown = _without(document, leave_out.split()) | dict(said or {})
     fields = Part((), [(name, cell(value)) for name, value in shown.items()])
     return View(document, (fields, *(part for part in more if part.lines)))
 

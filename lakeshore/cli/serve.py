@@ -40,6 +40,7 @@ def serve(
     lease: Lease = 30.0,
     retention: Seconds = 604800.0,
     payload_limit: Bytes = 16777216,
+    storage: Path | None = None,
     log_format: LogFormat = "text",
     insecure_loopback: Flag = False,
     insecure: Flag = False,
@@ -64,6 +65,8 @@ def serve(
         lease: Seconds that a worker may be silent before its work goes to others.
         retention: Seconds that ended jobs are kept.
         payload_limit: Bytes that arguments, a result or a frame may take.
+        storage: Where files are by key: a folder, or a URL such as s3://bucket/prefix; else under the root of
+            each worker. What a lakeshore.yaml says goes before it.
         log_format: How it logs, on stderr.
         insecure_loopback: Ask nobody on this machine for a token.
         insecure: Listen beyond this machine without TLS: only where the network is yours alone.
@@ -89,6 +92,7 @@ def serve(
         retention=retention,
         lease=lease,
         payload_limit=payload_limit,
+        storage=storage,
         insecure_loopback=insecure_loopback,
         insecure=insecure,
     )

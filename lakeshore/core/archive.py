@@ -24,6 +24,7 @@ from .messages import (
     Described,
     Drop,
     Follow,
+    FollowLogs,
     Get,
     Kill,
     ListJobs,
@@ -48,6 +49,7 @@ from .rows import (
     Missing,
     Prune,
     Pruned,
+    log_of,
 )
 from .states import State
 from .why import explain_ended
@@ -93,6 +95,7 @@ class Archive(Actor):
             Kill: self._on_kill,
             Retry: self._on_retry,
             Follow: self._on_follow,
+            FollowLogs: self._on_follow,
             Drop: self.streams.drop,
             ListJobs: self._on_list,
             PruneJobs: self._on_prune,
@@ -217,9 +220,12 @@ class Archive(Actor):
 
     # streams of what has ended
 
-    def _on_follow(self, message: Follow, peer: Any) -> None:
+    def _on_follow(self, message: Follow | FollowLogs, peer: Any) -> None:
+        logs = type(message) is FollowLogs
+        owner = log_of(message.id) if logs else message.id
+
         def with_row(row: InvocationRow) -> None:
-            query = GetExtent(self.space.name, row.id)
+            query = GetExtent(self.space.name, owner)
             self.engine.read(self, query, lambda extent: with_extent(row, extent))
 
         def with_extent(row: InvocationRow, extent: tuple[int, int, int] | BaseException) -> None:
@@ -230,10 +236,10 @@ class Archive(Actor):
                 return  # dropped meanwhile
             first, end, attempt = extent
             journal = Journal(
-                self, self.space.name, row.id, row.queue, first_seq=first, next_seq=end, attempt=attempt
+                self, self.space.name, owner, row.queue, first_seq=first, next_seq=end, attempt=attempt
             )
             journal.ended = True
-            journal.end = outcome_of(row, 0, None)
+            journal.end = None if logs else outcome_of(row, 0, None)
             self.streams.follow(journal, message, peer)
 
         self._row(message, peer, with_row)
@@ -362,6 +368,8 @@ class Archive(Actor):
         prune, pruned = message.prune, message.pruned
         self._count += len(pruned.ids)
         self.recent.forget(pruned.ids)
+        if pruned.objects:
+            self.engine.unwanted(pruned.objects)
         if self._round is None:
             if prune.after == _LAST:
                 self._sweeps = max(0, self._sweeps - 1)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from .away import AWAY_BYTES, Away
 from .errors import PayloadTooLarge, Retry
 from .failures import describe
 from .messages import Ended, Grant
@@ -19,6 +20,7 @@ from .values import pack
 KINDS = ("sync", "generator", "async", "async_generator")
 WINDOW_FRAMES, WINDOW_BYTES = 1024, 4 << 20  # how far a generator may run ahead of the store
 PICKLES = 256  # pickled bodies that a worker is trusted to have still; it keeps twice as many
+RUNNERS = ("", "inline", "process")  # what a body may ask for; empty: as the worker is
 ON_LOOP = frozenset({"async", "async_generator"})
 _RUNNERS = "lakeshore.runners."
 
@@ -35,6 +37,20 @@ class Body(Protocol):
         ...
 
 
+class Absent:
+    """A body that is in another process alone."""
+
+    fn: Callable[..., Any]
+    types: tuple[Any, ...] = ()
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def wants_retry(self, error: BaseException) -> bool:
+        """That process alone knows."""
+        return False
+
+
 class Job:
     """One attempt in a worker: what to run, and whether and why it was asked to stop.
 
@@ -44,12 +60,16 @@ class Job:
     # what most jobs never change costs none of them anything
     started = 0.0
     begun = done = False
+    publishing = False  # its files are being moved to their keys: nothing stops that
+    held = ""  # why it is to be stopped once that is done
+    away: Away | None = None  # where its arguments are, which it has not got yet
     why = ""
     sent = acked = ahead = 0  # frames, frames, bytes
     _flight: deque[tuple[int, int]] | None = None  # unconfirmed chunks: end and bytes
     refused: BaseException | None = None  # why a yielded value can't travel
     state: Any = None  # the runner's own
     timer: Any = None
+    pid = 0  # of the process that its body runs in, where that is not the worker's own
 
     def __init__(
         self,
@@ -63,6 +83,10 @@ class Job:
         self.grant, self.body, self.args, self.kwargs = grant, body, args, kwargs
         self.id, self.attempt = grant.id, grant.attempt
         self.running, self.limit = running, limit
+
+    def is_large(self, size: int) -> bool:
+        """Whether so many packed bytes go into the storage."""
+        return (size > AWAY_BYTES and bool(self.running.storage)) or size > self.limit
 
     def sending(self, count: int, size: int) -> None:
         """A chunk leaves."""
@@ -87,7 +111,7 @@ class Job:
         """The body returned."""
         try:
             result = pack(value, path="the result")
-            if len(result) > self.limit:
+            if len(result) > self.limit and not self.running.storage:
                 check_size(result, self.limit, "the result")
         except BaseException as error:  # code of the value's own classes runs here
             return self.failed(error, seconds, retryable=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .messages import Began, Drain, Ended, Frames, Held, Registered
+from .messages import Drain, Ended, Frames, Held, Logged, Progressed, Registered
 from .ports import Link
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Waiting:
 
     def send(self, message: Any, /) -> None:
         """What is not kept anyway is sent after the answer."""
-        if not isinstance(message, Frames | Ended):
+        if not isinstance(message, Frames | Logged | Progressed | Ended):
             self.messages.append(message)
 
     def close(self) -> None:
@@ -126,13 +126,15 @@ class Bond:
         worker.link = link
         if worker.draining:
             link.send(Drain())
-        for id, attempt in worker.timed():
-            link.send(Began(id, attempt))
+        for began in worker.timed():
+            link.send(began)
         if isinstance(waiting, _Waiting):
             for each in waiting.messages:
                 link.send(each)
         for sent in list(self.sent.values()):
             for frames in list(sent.frames):
                 link.send(frames)
+        for said in worker.scribe.unconfirmed():
+            link.send(said)
         for report in worker.reports():
             link.send(report)

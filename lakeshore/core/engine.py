@@ -78,6 +78,8 @@ class Engine:
         self._awake = False
         self.enter: Callable[[], None] = _nothing
         self.leave: Callable[[], None] = _nothing
+        # takes objects of storages that nothing refers to any more, as place and name: they may be deleted
+        self.unwanted: Callable[[tuple[tuple[str, str], ...]], None] = lambda objects: None
         self.watched = False  # the driver waits for `idle`: wake it after each commit
 
     # what actors call

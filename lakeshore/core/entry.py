@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .actor import NEVER
 from .messages import Outcome
-from .rows import Attempt, Call, Failure, InvocationRow, Record
+from .rows import Attempt, Call, Failure, InvocationRow, Progress, Record
 from .states import State
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class Rare(Struct, gc=False):
     retrying: bool = False  # waits for a retry delay, not for the submitter's own
     killers: list[tuple[Any, int]] | None = None
     pinned: Member | None = None  # a `once` worker that follows it through its retries
+    log: Journal | None = None
+    progress: Progress | None = None
+    cleared: int = 0  # the attempt whose files may be on their way to their keys
+    noted_at: float = -NEVER  # when its progress was last put into a row for its own sake
 
 
 _PLAIN = Rare()
@@ -98,6 +102,10 @@ class Entry(Struct, gc=False):
     retrying = _Rarely[bool]("retrying", False)
     killers = _Rarely[list[tuple[Any, int]] | None]("killers", None)
     pinned = _Rarely["Member | None"]("pinned", None)
+    log = _Rarely["Journal | None"]("log", None)
+    progress = _Rarely["Progress | None"]("progress", None)
+    cleared = _Rarely[int]("cleared", 0)
+    noted_at = _Rarely[float]("noted_at", -NEVER)
 
     def row(self, namespace: str, queue: bytes) -> InvocationRow:
         """What to store now."""
@@ -128,12 +136,14 @@ class Entry(Struct, gc=False):
                 0 if journal is None else self._frames(journal),
                 self.args_size,
                 rare.claimable_at,
+                rare.progress,
+                0 if rare.log is None else self._frames(rare.log),
             ),
         )
 
     def _frames(self, journal: Journal) -> int:
-        """Frames in all; while it runs, those of earlier attempts: what a journal that is opened again
-        has beyond them is of this one."""
+        """Frames, or lines, in all; while it runs, those of earlier attempts: what a journal that is
+        opened again has beyond them is of this one."""
         if self.state is State.RUNNING:
             return journal.next_seq - journal.index_of(self.attempt)
         return journal.next_seq
@@ -155,6 +165,8 @@ class Entry(Struct, gc=False):
     def open_attempt(self, worker: bytes, pid: int, now: float) -> None:
         """A worker claims it."""
         self.attempt += 1
+        if self.rare is not None:
+            self.rare.progress = None
         claim = Attempt(self.attempt, worker, now, None, None, None, pid)
         if not self.attempts:
             self.attempts = (claim,)
@@ -162,6 +174,10 @@ class Entry(Struct, gc=False):
         self.attempts = (*self.attempts, claim)
         if len(self.attempts) > _FIRST + _LAST:
             self.attempts = self.attempts[:_FIRST] + self.attempts[-_LAST:]
+
+    def located(self, pid: int) -> None:
+        """The body of the running attempt is in this process."""
+        self.attempts = (*self.attempts[:-1], structs.replace(self.attempts[-1], pid=pid))
 
     def close_attempt(self, outcome: str, reason: str | None, now: float) -> None:
         """The running attempt is over."""
@@ -200,6 +216,7 @@ def entry_of(row: InvocationRow) -> Entry:
             record.retries,
             record.losses,
             record.killing,
+            progress=record.progress,
         )
     return entry
 

@@ -312,6 +312,73 @@ class Retry(LakeshoreError):
         return self.message
 
 
+class KeyNotFound(LakeshoreError):
+    """There is no file under a key. `storage` is where it was looked for."""
+
+    def __init__(self, key: str, storage: str) -> None:
+        super().__init__(key, storage)
+        self.key: str = key
+        self.storage: str = storage
+
+    def __str__(self) -> str:
+        return (
+            f"there is nothing under {self.key!r} in {self.storage}: check the key and the scope it was "
+            "written in; what a body writes is there once it has ended, or yielded the key"
+        )
+
+
+class StorageFailed(LakeshoreError):
+    """A storage could not do what it was asked, and trying again did not help. `key` is what it was
+    about, `reason` what the storage said."""
+
+    def __init__(self, key: str, storage: str, reason: str) -> None:
+        super().__init__(key, storage, reason)
+        self.key: str = key
+        self.storage: str = storage
+        self.reason: str = reason
+
+    def __str__(self) -> str:
+        where = f"{self.key!r} in {self.storage}" if self.key else self.storage  # none: it is about all of it
+        return f"{where}: {self.reason}"
+
+
+class KeysNotReturned(LakeshoreError):
+    """A body wrote under `keys` and neither returned nor yielded them, so nobody could find them."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        super().__init__(keys)
+        self.keys: tuple[str, ...] = keys
+
+    def __str__(self) -> str:
+        names = ", ".join(repr(key) for key in self.keys[:5])
+        more = f" and {len(self.keys) - 5} more" if len(self.keys) > 5 else ""
+        return (
+            f"written and not returned: {names}{more}. Return or yield every key that run.write was given "
+            "(in a str, list, tuple or dict), so that whoever reads the result finds the file"
+        )
+
+
+class Overtaken(LakeshoreError):
+    """The attempt is over, or another has taken its place: what it wrote is not published."""
+
+
+class ProcessDied(LakeshoreError):
+    """The process that a body ran in ended before the body did: `exit_code` says how, or `signal` (a
+    number) what ended it."""
+
+    def __init__(self, message: str, exit_code: int | None = None, signal: int | None = None) -> None:
+        super().__init__(message, exit_code, signal)
+        self.exit_code: int | None = exit_code
+        self.signal: int | None = signal
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OutOfMemory(ProcessDied):
+    """That process was ended as it took more memory than it may, or than there is."""
+
+
 class MissingExtra(LakeshoreError, ImportError):
     """An optional package is needed and not installed; the message names the extra."""
 

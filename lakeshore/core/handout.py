@@ -172,8 +172,12 @@ class Handout:
             self._fetch(entry, member, hash)
 
     def _grant(self, entry: Entry, args: bytes, function: bytes | None) -> Grant:
+        queue = self.queue
+        space = queue.space
+        storage = queue.settings.storage or space.depot.storage
+        folder = space.depot.folder if storage else ""
         return Grant(
-            entry.id, entry.attempt, self.queue.name, self.queue.space.name, entry.call, args, function
+            entry.id, entry.attempt, queue.name, space.name, entry.call, args, function, storage, folder
         )
 
     def _fetch(self, entry: Entry, member: Member, hash: bytes) -> None:

@@ -23,6 +23,7 @@ class Head:
         retention: seconds that terminal invocations are kept.
         journal_bytes: what one journal may keep.
         lease: seconds that a worker in another process may be silent.
+        storage: where files are by key; empty: under each worker's root.
 
     Attributes:
         about: what the status says beside what the head knows itself; a function is called for it.
@@ -36,10 +37,11 @@ class Head:
         retention: float = 604800.0,
         journal_bytes: int = 1 << 30,
         lease: float = 30.0,
+        storage: str = "",
     ) -> None:
         self.engine = engine
         self.local, self.retention, self.journal_bytes = local, retention, journal_bytes
-        self.lease = lease
+        self.lease, self.storage = lease, storage
         self.spaces: dict[str, Space] = {}
         self.about: dict[str, Any] = {}
         self.started_at = engine.wall()
@@ -69,6 +71,7 @@ class Head:
                 retention=self.retention,
                 journal_bytes=self.journal_bytes,
                 lease=self.lease,
+                storage=self.storage,
             )
             space.restore(self._loaded)
             space.ensure_default()

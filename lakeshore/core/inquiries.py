@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from .actor import Mail
 from .entry import Entry
 from .errors import Conflict
 from .ids import text_of
 from .intake import refusal
-from .messages import Described, Drop, Follow, Get, Retry, Wait, Why
+from .messages import Described, Drop, Follow, FollowLogs, Get, Retry, Wait, Why
 from .states import LIVE
 from .why import explain_live
 
@@ -30,6 +32,7 @@ class Inquiries:
             Why: self.on_why,
             Retry: self.on_retry,
             Follow: self.on_follow,
+            FollowLogs: self.on_follow_logs,
             Drop: self.on_drop,
         }
 
@@ -60,6 +63,8 @@ class Inquiries:
         if entry is None:
             return
         row = entry.row(self.queue.space.name, self.queue.id)
+        if entry.log is not None:  # so far, for whoever looks
+            row = replace(row, record=replace(row.record, lines=entry.log.next_seq))
         self.engine.emit(peer, Described(message.req, ((row, self.queue.name),)))
 
     def on_why(self, message: Why, peer: Any) -> None:
@@ -91,6 +96,17 @@ class Inquiries:
             if entry.state.terminal:
                 journal.finish(entry.end())
         self.queue.streams.follow(journal, message, peer)
+
+    def on_follow_logs(self, message: FollowLogs, peer: Any) -> None:
+        entry = self.live(message, peer)
+        if entry is None:
+            return
+        log = entry.log
+        if log is None:
+            log = entry.log = self.queue.new_log(entry)
+            if entry.state.terminal:
+                log.finish(None)
+        self.queue.streams.follow(log, message, peer)
 
     def on_drop(self, message: Drop, peer: Any) -> None:
         if self.queue.streams.drop(message, peer):

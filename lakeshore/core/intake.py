@@ -9,8 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from .admission import Reason, TokenBucket, verdict
+from .away import PAIR
 from .engine import store_failed
-from .errors import Conflict, KeyConflict, QueueClosed, QueueFull, Refused, StoreFailed
+from .errors import BadRequest, Conflict, KeyConflict, QueueClosed, QueueFull, Refused, StoreFailed
 from .ids import text_of
 from .messages import Accepted, Blocked, Drop, Refusal, Submit, SubmitMany, SubmittedMany, Turn
 from .notes import LetIn
@@ -319,7 +320,9 @@ class Intake:
     def refuses(self, message: Submit) -> Refused | None:
         queue, engine = self.queue, self.engine
         if queue.state in ADMITS and not (queue.removing or engine.store_error or engine.store.full):
-            return None
+            args = message.call.args
+            why = self.queue.space.depot.refuses(args) if args and args[0] != PAIR else ""
+            return BadRequest(why) if why else None
         if queue.removing:
             return QueueClosed(f"queue {queue.name!r} is being removed: submit to another")
         if queue.state not in ADMITS:

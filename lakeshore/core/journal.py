@@ -19,6 +19,7 @@ from .messages import (
     Credit,
     Drop,
     Follow,
+    FollowLogs,
     FollowTopic,
     Outcome,
     Refusal,
@@ -41,12 +42,17 @@ class Stored(Struct, gc=False):
 
 
 class Follower:
-    """One open stream: the next frame it wants, and how many frames and bytes it may still be sent."""
+    """One open stream: the next frame it wants, and how many frames and bytes it may still be sent.
 
-    __slots__ = ("credit", "cursor", "peer", "reading", "req", "room")
+    It ends at frame `until`, or at the end of the journal."""
 
-    def __init__(self, peer: Outlet, req: int, cursor: int, credit: int, room: int) -> None:
+    __slots__ = ("credit", "cursor", "peer", "reading", "req", "room", "until")
+
+    def __init__(
+        self, peer: Outlet, req: int, cursor: int, credit: int, room: int, until: int | None = None
+    ) -> None:
         self.peer, self.req, self.cursor, self.credit, self.room = peer, req, cursor, credit, room
+        self.until = until
         self.reading = False
 
     @property
@@ -133,6 +139,11 @@ class Journal:
         self.host.engine.emit(self, row)
         return True
 
+    def skip_to(self, attempt: int, index: int) -> None:
+        """Frames before this one are lost, and were once stored: their writer does not have them any more."""
+        if index > self.index_of(attempt):
+            self.attempt, self.index = attempt, index
+
     def index_of(self, attempt: int) -> int:
         """How many frames of an attempt are stored, or about to be: the index of its next one."""
         return self.index if attempt == self.attempt else 0
@@ -165,14 +176,14 @@ class Journal:
         for follower in tuple(self.followers.values()):
             self._feed(follower)
 
-    def follow(self, peer: Outlet, req: int, since: int, credit: int, room: int) -> None:
-        """Open a stream from frame `since` on."""
+    def follow(self, peer: Outlet, req: int, since: int, credit: int, room: int, *, on: bool = True) -> None:
+        """Open a stream from frame `since` on; without `on` it ends with what is stored now."""
         since = max(since, 0)
         if since < self.first_seq or since > self.committed:
             first = max(self.first_seq, min(since, self.committed))
             self.host.engine.emit(peer, StreamGap(req, first))
             return
-        follower = Follower(peer, req, since, credit, room)
+        follower = Follower(peer, req, since, credit, room, None if on else self.committed)
         self.followers[id(peer), req] = follower
         self._feed(follower)
 
@@ -200,7 +211,8 @@ class Journal:
                 self._show(follower, row)
                 if not follower.ready:
                     return
-        if self.ended and follower.cursor >= self.committed and not follower.reading:
+        until = follower.until if follower.until is not None else self.committed if self.ended else None
+        if until is not None and follower.cursor >= until and not follower.reading:
             self.drop(follower.peer, follower.req)
             self.host.engine.send(follower.peer, StreamEnd(follower.req, self.committed, self.end))
 
@@ -289,10 +301,11 @@ class Streams:
         self.open: dict[tuple[int, int], Journal] = {}
         host.handlers |= {Credit: self.credit, Stored: self.stored}
 
-    def follow(self, journal: Journal, message: Follow | FollowTopic, peer: Outlet) -> None:
+    def follow(self, journal: Journal, message: Follow | FollowLogs | FollowTopic, peer: Outlet) -> None:
         """A peer opens a stream."""
         self.open[id(peer), message.req] = journal
-        journal.follow(peer, message.req, message.since, message.credit, message.room)
+        on = type(message) is not FollowLogs or message.follow
+        journal.follow(peer, message.req, message.since, message.credit, message.room, on=on)
 
     def credit(self, message: Credit, peer: Outlet) -> None:
         """It has read some."""

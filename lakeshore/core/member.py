@@ -21,7 +21,10 @@ from .messages import (
     GaveBack,
     Hello,
     Kept,
+    Logged,
     PleaseDrain,
+    Progressed,
+    Publish,
     Quiet,
     Reclaim,
     Serving,
@@ -98,7 +101,10 @@ class Member(Actor):
             Late: self._on_late,
             Ended: self._on_ended,
             Frames: self._on_report,
+            Logged: self._on_report,
+            Progressed: self._on_report,
             Began: self._on_report,
+            Publish: self._on_report,
             Kept: self._on_report,
             GaveBack: self._on_gave_back,
             Settled: self._on_settled,
@@ -306,7 +312,7 @@ class Member(Actor):
         if self._ready:
             self._fill()
 
-    def _on_report(self, message: Frames | Began | Kept, sender: Any) -> None:
+    def _on_report(self, message: Frames | Logged | Progressed | Began | Publish | Kept, sender: Any) -> None:
         self.heard = self.engine.now
         held = self.grants.get(message.id)
         if held is None or held[1] != message.attempt:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from .rows import Call, Failure, FunctionRow, InvocationRow
+from .rows import Call, Failure, FunctionRow, InvocationRow, Progress
 
 
 class Request(Struct, frozen=True, array_like=True, gc=False):
@@ -169,6 +169,20 @@ class RemoveTopic(Request, frozen=True, array_like=True, gc=False, tag=14):
     """Delete a topic and its frames."""
 
     name: str
+
+
+class FollowLogs(Request, frozen=True, array_like=True, gc=False, tag=15):
+    """Send the log lines of an invocation from number `since` on, as `Follow` does frames. Its
+    `StreamEnd` comes after those that are stored now, or with `follow` at the end of the invocation."""
+
+    role: ClassVar[str] = "read"
+    resent: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
+    id: bytes
+    since: int
+    credit: int
+    room: int = 1 << 62
+    follow: bool = False
 
 
 class AddQueue(Request, frozen=True, array_like=True, gc=False, tag=20):
@@ -364,6 +378,21 @@ class RemoveProvider(Request, frozen=True, array_like=True, gc=False, tag=55):
     name: str
 
 
+class ShowStorage(Request, frozen=True, array_like=True, gc=False, tag=56):
+    """Where the files of a queue are by key, or of the namespace where none is named, and which folder there
+    is for large values."""
+
+    role: ClassVar[str] = "read"
+    resent: ClassVar[bool] = True
+    queue: str = ""
+
+
+class SetStorage(Request, frozen=True, array_like=True, gc=False, tag=57):
+    """Keep them in a folder, or at a URL; None: where the head says."""
+
+    storage: str | None = None
+
+
 # answers
 
 
@@ -507,20 +536,22 @@ class Hello(Struct, frozen=True, array_like=True, gc=False, tag=60):
 
 
 class Began(Struct, frozen=True, array_like=True, gc=False, tag=61):
-    """A body with a timeout has begun."""
+    """A body with a timeout has begun, or one in process `pid`, which is not the worker's own."""
 
     id: bytes
     attempt: int
+    pid: int = 0
 
 
 class Frames(Struct, frozen=True, array_like=True, gc=False, tag=62):
-    """Frames number `index …` of this attempt, packed."""
+    """Frames number `index …` of this attempt, packed. `away`: the references to large values in them."""
 
     id: bytes
     attempt: int
     index: int
     count: int
     data: bytes
+    away: tuple[bytes, ...] = ()
 
 
 class Ended(Struct, frozen=True, array_like=True, gc=False, tag=63):
@@ -565,8 +596,35 @@ class Bye(Struct, frozen=True, array_like=True, gc=False, tag=67):
     """The worker holds nothing and ends."""
 
 
+class Publish(Struct, frozen=True, array_like=True, gc=False, tag=68):
+    """The files that this attempt wrote are to be seen under their keys; answered by `Cleared`, or by
+    `Stop` where the attempt is not current any more."""
+
+    id: bytes
+    attempt: int
+
+
+class Logged(Struct, frozen=True, array_like=True, gc=False, tag=69):
+    """Log lines number `index …` of this attempt, packed."""
+
+    id: bytes
+    attempt: int
+    index: int
+    count: int
+    data: bytes
+
+
+class Progressed(Struct, frozen=True, array_like=True, gc=False, tag=70):
+    """How far the body of this attempt is."""
+
+    id: bytes
+    attempt: int
+    progress: Progress
+
+
 class Grant(Struct, frozen=True, array_like=True, gc=False, tag=80):
-    """Run this attempt."""
+    """Run this attempt. `storage`: where its files are by key; empty: under the worker's own root.
+    `folder`: where in it large values are put."""
 
     id: bytes
     attempt: int
@@ -575,6 +633,8 @@ class Grant(Struct, frozen=True, array_like=True, gc=False, tag=80):
     call: Call
     args: bytes
     function: bytes | None = None
+    storage: str = ""
+    folder: str = ""
 
 
 class Stop(Struct, frozen=True, array_like=True, gc=False, tag=81):
@@ -643,6 +703,13 @@ class Serving(Struct, frozen=True, array_like=True, gc=False, tag=90):
     queues: tuple[str, ...]
 
 
+class Cleared(Struct, frozen=True, array_like=True, gc=False, tag=91):
+    """This attempt is the current one: its files may be published."""
+
+    id: bytes
+    attempt: int
+
+
 # what keeps a leased worker alive
 
 
@@ -664,6 +731,14 @@ class Died(Struct, frozen=True, array_like=True, gc=False, tag=94):
 
     worker: bytes
     reason: str
+
+
+class LoggedAck(Struct, frozen=True, array_like=True, gc=False, tag=95):
+    """Log lines of this attempt below `index` are stored."""
+
+    id: bytes
+    attempt: int
+    index: int
 
 
 # the first and the last on a link between processes; these never change but by new fields

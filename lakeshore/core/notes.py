@@ -187,6 +187,13 @@ class Again(Note, frozen=True, gc=False):
     digest: bytes = b""
 
 
+class Strays(Note, frozen=True, gc=False):
+    """Objects for large values that lie in a storage, for so long that whoever has them is stored."""
+
+    place: str
+    names: tuple[str, ...]
+
+
 class SweepTopics(Note, frozen=True, gc=False):
     """Archive to topics, and to oneself: drop a little of what is past its retention, in the topics
     named (None: in all)."""

@@ -26,6 +26,7 @@ from .messages import (
     Exec,
     Exited,
     Follow,
+    FollowLogs,
     FollowTopic,
     Frames,
     GaveBack,
@@ -37,19 +38,24 @@ from .messages import (
     ListQueues,
     ListTopics,
     ListWorkers,
+    Logged,
     Minding,
     Output,
     PatchQueue,
     Post,
+    Progressed,
     PruneJobs,
+    Publish,
     QueueEvents,
     QueueStats,
     RemoveQueue,
     RemoveTopic,
     RemoveWorker,
     Retry,
+    SetStorage,
     ShiftQueue,
     ShowQueue,
+    ShowStorage,
     ShowWorker,
     Submit,
     SubmitMany,
@@ -92,6 +98,7 @@ class Peer:
             SubmitMany: self._submit_many,
             Wait: self._by_id,
             Follow: self._by_id,
+            FollowLogs: self._by_id,
             Get: self._by_id,
             Why: self._by_id,
             Kill: self._by_id,
@@ -105,8 +112,10 @@ class Peer:
             **dict.fromkeys((AddQueue, ListQueues, ShowQueue, PatchQueue, ShiftQueue), to(space)),
             **dict.fromkeys((RemoveQueue, QueueStats, QueueEvents, BulkCancel), to(space)),
             **dict.fromkeys((ListWorkers, ShowWorker, DrainWorker, RemoveWorker), to(space)),
+            **dict.fromkeys((ShowStorage, SetStorage), to(space.depot)),
             **dict.fromkeys(TO_OFFICE, to(space.office)),
-            **dict.fromkeys((Ended, Frames, Began, Kept, GaveBack, Drain, Bye), self._to_member),
+            **dict.fromkeys((Ended, Frames, Began, Publish, Kept, GaveBack, Drain, Bye), self._to_member),
+            **dict.fromkeys((Logged, Progressed), self._to_member),
             Beat: self._beat,
             Died: self._died,
             Exec: self._exec,
@@ -163,7 +172,7 @@ class Peer:
             self.open[message.req] = queue
             self.engine.tell(queue, message, self)
 
-    def _by_id(self, message: Wait | Follow | Get | Why | Kill | Retry) -> None:
+    def _by_id(self, message: Wait | Follow | FollowLogs | Get | Why | Kill | Retry) -> None:
         entry = self.space.live.get(message.id)
         owner: Actor = self.space.archive if entry is None else entry.queue
         self.open[message.req] = owner

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +15,8 @@ from .client import Client
 from .door import Door
 from .engine import Engine
 from .errors import PlaneClosed, PlaneFailed
+from .fresh import new_id
 from .head import Head
-from .ids import IdMaker
 from .intake import refusal
 from .messages import Refusal, Sorry
 from .peer import Peer
@@ -26,9 +24,6 @@ from .ports import Link, Store
 from .reception import Reception
 
 log = logging.getLogger("lakeshore")
-
-new_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom, threading.Lock)
-os.register_at_fork(after_in_child=new_id.forked)
 
 
 def _seeded(seed: int) -> Callable[[], float]:
@@ -43,6 +38,7 @@ class Plane:
         backend: the loop this runs on; its `serve` must be running.
         failed: called once, on the loop, when a bug has ended the plane.
         superseded: called once, on the loop, when another process has taken the store over.
+        unwanted: called on the loop with objects of storages, as place and name, that nothing refers to.
         options: for `Head`.
     """
 
@@ -53,6 +49,7 @@ class Plane:
         *,
         failed: Callable[[], None] = lambda: None,
         superseded: Callable[[], None] = lambda: None,
+        unwanted: Callable[[tuple[tuple[str, str], ...]], None] = lambda objects: None,
         **options: Any,
     ) -> None:
         self.store, self.backend, self._on_failure = store, backend, failed
@@ -72,6 +69,7 @@ class Plane:
         self.reception: Reception | None = None
         self.head = Head(self.engine, **options)
         self.failure: BaseException | None = None
+        self.engine.unwanted = unwanted
         self.engine.enter, self.engine.leave = self.enter, self.leave
         self._inside = 0  # a link is being read, or a commit lets go of its effects
         self._pumping = self._woken = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .actor import NEVER, Actor, Wake
+from .away import EXTENSION, PAIR
 from .backlog import Backlog
 from .engine import Engine
 from .entry import INLINE, Entry, entry_of
@@ -24,7 +25,7 @@ from .notes import Again, Late, Offer, Settle, Unpinned
 from .orders import make_order
 from .reports import Reports
 from .retry import delay
-from .rows import BlobRow, Failure, KeyRow, LiveRow, QueueRow
+from .rows import BlobRow, Failure, KeyRow, LiveRow, QueueRow, log_of
 from .settings import QueueSettings
 from .states import LIVE, Move, QueueState, State, step
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakeshore")
 
 MAX_LOSSES = 3
+_LOG_SHARE = 64  # the log of an invocation may keep this part of what its journal may
 
 
 class Queue(Actor):
@@ -79,7 +81,7 @@ class Queue(Actor):
     # rows
 
     def flush(self) -> None:
-        batch, namespace, queue = self.engine.batch, self.space.name, self.id
+        batch, namespace, queue, depot = self.engine.batch, self.space.name, self.id, self.space.depot
         large: list[bytes] = []
         gone: list[bytes] = []
         for entry in self._dirty.values():
@@ -91,11 +93,18 @@ class Queue(Actor):
                 if entry.args_size > INLINE and entry.args is not None:
                     batch.put(BlobRow(namespace, entry.id, queue, "args", entry.args))
                     large.append(entry.id)
+                elif entry.args and entry.args[0] != PAIR and (thing := depot.row(entry.id, entry.args)):
+                    batch.put(thing)
                 batch.insert(row)
             if entry.state not in LIVE:
                 gone.append(entry.id)
-                if entry.result is not None and len(entry.result) > INLINE:
-                    batch.put(BlobRow(namespace, entry.id, queue, "result", entry.result))
+                result = entry.result
+                if result is None:
+                    continue
+                if len(result) > INLINE:
+                    batch.put(BlobRow(namespace, entry.id, queue, "result", result))
+                elif result[0] >= EXTENSION and (thing := depot.row(entry.id, result)):
+                    batch.put(thing)
         self._dirty.clear()
         self.handout.look_at_retries()
         if gone or large:
@@ -150,6 +159,12 @@ class Queue(Actor):
             entry.journal.attempt = stored.last_attempt
             if stored.last_attempt == entry.attempt:
                 entry.journal.index = stored.next_seq - stored.row.record.frames
+        if stored.log[1]:
+            log = entry.log = self.new_log(entry)
+            log.first_seq, log.next_seq, log.attempt = stored.log
+            log.committed = log.next_seq
+            if log.attempt == entry.attempt:
+                log.index = log.next_seq - stored.row.record.lines
         if entry.state is State.QUEUED:
             if entry.ready is not None:
                 asked = entry.attempts[-1].ended_at if entry.attempts else entry.submitted
@@ -335,6 +350,8 @@ class Queue(Actor):
             if entry.pinned is not None:
                 self.engine.tell(entry.pinned, Unpinned(entry.id), self)
                 entry.pinned = None
+            if entry.log is not None:
+                entry.log.finish(None)
         if entry.journal is not None:
             entry.journal.finish(entry.end())
         if self.settings.admission.max_running is not None:
@@ -343,6 +360,11 @@ class Queue(Actor):
     def new_journal(self, entry: Entry) -> Journal:
         """A journal for an entry's frames."""
         return Journal(self, self.space.name, entry.id, self.id, limit=self.journal_bytes)
+
+    def new_log(self, entry: Entry) -> Journal:
+        """A journal for what its bodies say."""
+        limit = max(1, self.journal_bytes // _LOG_SHARE)
+        return Journal(self, self.space.name, log_of(entry.id), self.id, limit=limit)
 
     def give_back(self, entry: Entry, reason: str, move: Move) -> None:
         """A running entry returns without an end of its body."""
@@ -435,6 +457,7 @@ class Queue(Actor):
             "temperature": settings.temperature,
             "seed": settings.seed,
             "retention": settings.retention,
+            "storage": settings.storage,
         }
 
     def stats(self) -> dict[str, Any]:

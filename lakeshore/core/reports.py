@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING
 
 from .actor import NEVER
 from .entry import Entry
-from .messages import Began, Ended, EndedAck, Frames, FramesAck, GaveBack, Reclaim, Stop
+from .messages import (
+    Began,
+    Cleared,
+    Ended,
+    EndedAck,
+    Frames,
+    FramesAck,
+    GaveBack,
+    Logged,
+    LoggedAck,
+    Progressed,
+    Publish,
+    Reclaim,
+    Stop,
+)
 from .notes import Offer, Resumed, Returned, Revoked, Settled
 from .states import Move, State, step
 
@@ -18,6 +32,7 @@ if TYPE_CHECKING:
 
 CLEANUP = 5.0  # seconds a cancelled body may go on for
 BACKSTOP = CLEANUP + 5.0  # seconds after a timeout until the head stops waiting for the worker
+_NOTED = 5.0  # seconds between two rows that are written for the progress in them alone
 _SLACK = 1000  # what the heap of backstops may hold beside what runs
 
 _MOVES = {"succeed": Move.SUCCEED, "fail": Move.FAIL, "kill": Move.KILL, "expire": Move.EXPIRE}
@@ -33,8 +48,11 @@ class Reports:
         queue.handlers |= {
             Ended: self.on_ended,
             Frames: self.on_frames,
+            Logged: self.on_logged,
+            Progressed: self.on_progressed,
             Began: self.on_began,
             GaveBack: self.on_gave_back,
+            Publish: self.on_publish,
             Returned: self.on_returned,
             Resumed: self.on_resumed,
             Revoked: self.on_revoked,
@@ -50,7 +68,9 @@ class Reports:
         while self.backstops and self.backstops[0][0] <= self.engine.now:
             _, id, attempt = heapq.heappop(self.backstops)
             entry = self.queue.running.get(id)
-            if entry is not None and entry.attempt == attempt:
+            if (
+                entry is not None and entry.attempt == attempt != entry.cleared
+            ):  # whose lease is the bound then
                 reason = "it ran longer than its timeout and its worker did not report its end"
                 if entry.killing:  # stored first, so it outranks the timeout
                     self.queue.end(entry, Move.KILL, "killed", reason="killed")
@@ -123,22 +143,64 @@ class Reports:
         entry = self._current(message.id, message.attempt, member)
         if entry is None:
             return
+        rare = entry.rare  # read without a call, as there are many frames
+        if rare is not None and rare.cleared == entry.attempt:  # that was for a frame: its body goes on
+            entry.cleared = 0
+            self._arm(entry)
         journal = entry.journal
         if journal is None:
             journal = entry.journal = self.queue.new_journal(entry)
         if not journal.append(message.attempt, message.index, message.count, message.data):
             member.stale += 1  # a repeat, or a gap: the answer says what comes next
+        for each in message.away:
+            if (thing := self.queue.space.depot.row(entry.id, each)) is not None:
+                self.engine.batch.put(thing)
         self.engine.emit(member.wire, FramesAck(message.id, message.attempt, journal.index))
+
+    def on_logged(self, message: Logged, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            return
+        log = entry.log
+        if log is None:
+            log = entry.log = self.queue.new_log(entry)
+        log.skip_to(message.attempt, message.index)
+        log.append(message.attempt, message.index, message.count, message.data)
+        self.engine.emit(member.wire, LoggedAck(message.id, message.attempt, log.index))
+
+    def on_progressed(self, message: Progressed, member: Member) -> None:
+        """It is in whatever row is written next; one of its own is written now and then."""
+        entry = self._current(message.id, message.attempt, member)
+        if entry is None:
+            return
+        entry.progress = message.progress
+        if self.engine.now - entry.noted_at >= _NOTED:
+            entry.noted_at = self.engine.now
+            self.queue.touch(entry)
 
     def on_began(self, message: Began, member: Member) -> None:
         entry = self._current(message.id, message.attempt, member)
-        if entry is not None and entry.call.options.timeout is not None:
+        if entry is None:
+            return
+        if message.pid:  # known from now on, and stored with whatever is stored next
+            entry.located(message.pid)
+        self._arm(entry)
+
+    def _arm(self, entry: Entry) -> None:
+        """From when on the head does not wait for the worker's word any more."""
+        if entry.call.options.timeout is not None:
             when = self.engine.now + entry.call.options.timeout + BACKSTOP
             heapq.heappush(self.backstops, (when, entry.id, entry.attempt))
             if len(self.backstops) > 2 * len(self.queue.running) + _SLACK:  # most have ended before
                 first = {b[1:]: b for b in sorted(self.backstops, reverse=True) if b[1] in self.queue.running}
                 self.backstops = sorted(first.values())
             self.queue.call_at(when)
+
+    def on_publish(self, message: Publish, member: Member) -> None:
+        entry = self._current(message.id, message.attempt, member)
+        if entry is not None:
+            entry.cleared = entry.attempt
+            self.engine.emit(member.wire, Cleared(message.id, message.attempt))
 
     def on_gave_back(self, message: GaveBack, member: Member) -> None:
         entry = self._current(message.id, message.attempt, member)
@@ -171,6 +233,9 @@ class Reports:
             return
         index = 0 if entry.journal is None else entry.journal.index_of(entry.attempt)
         self.engine.emit(member.wire, FramesAck(entry.id, entry.attempt, index))
+        if entry.log is not None:
+            index = entry.log.index_of(entry.attempt)
+            self.engine.emit(member.wire, LoggedAck(entry.id, entry.attempt, index))
         if entry.killing:
             self.engine.emit(member.wire, Stop(entry.id, entry.attempt, "kill"))
         elif entry.killers:

@@ -61,6 +61,7 @@ class Options(Struct, frozen=True, array_like=True, dict=True):
     retries: int = 0
     retry_delay: float = 1.0
     retry_cap: float = 300.0
+    runner: str = ""  # "inline" or "process"; empty: as the worker is
 
     def keep(self, body: object) -> None:
         """Hold a body object; this is never stored and never compared."""
@@ -90,10 +91,20 @@ class Attempt(Struct, frozen=True, array_like=True, gc=False):
     pid: int = 0
 
 
+class Progress(Struct, frozen=True, array_like=True, gc=False):
+    """How far a body is, as it has said at `at`. `total` is None where it does not know."""
+
+    done: int | float
+    total: int | float | None
+    at: float
+    text: str = ""
+
+
 class Record(Struct, frozen=True, array_like=True, gc=False):
     """The part of an invocation that changes. `result` is None where it is a `BlobRow`.
 
-    `args_size` counts the arguments also where they are one. `claimable_at` is from when a cut-off
+    `args_size` counts the arguments also where they are one. `frames` and `lines` (of its log) are all
+    there are, while it runs those of earlier attempts. `claimable_at` is from when a cut-off
     counts (None: from `submitted_at`): an attempt moves it on by as long as it took.
     """
 
@@ -113,6 +124,8 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     frames: int = 0
     args_size: int = 0
     claimable_at: float | None = None
+    progress: Progress | None = None
+    lines: int = 0
 
 
 class InvocationRow(Struct, frozen=True, gc=False):
@@ -138,6 +151,16 @@ class BlobRow(Struct, frozen=True, gc=False):
     data: bytes
 
 
+class ObjectRow(Struct, frozen=True, gc=False):
+    """A large value of an invocation that is an object of a storage: `name` is its key in `place`. It is
+    wanted until the last invocation that has it is gone."""
+
+    namespace: str
+    id: bytes
+    place: str
+    name: str
+
+
 class KeyRow(Struct, frozen=True, gc=False):
     """Who holds a `_key` of a queue. `digest` tells other arguments from the same ones."""
 
@@ -151,7 +174,8 @@ class KeyRow(Struct, frozen=True, gc=False):
 class ChunkRow(Struct, frozen=True, gc=False):
     """Consecutive frames `seq … seq + count - 1` of one attempt of an invocation, or of a topic.
 
-    `owner` is the invocation's or topic's id; `data` is opaque here: times and values, packed once.
+    `owner` is the invocation's or topic's id, or `log_of` an invocation; `data` is opaque here: times and
+    values, packed once.
     """
 
     namespace: str
@@ -161,6 +185,11 @@ class ChunkRow(Struct, frozen=True, gc=False):
     count: int
     attempt: int
     data: bytes
+
+
+def log_of(id: bytes) -> bytes:
+    """The owner of the chunks that hold an invocation's log. They go with it."""
+    return id + b"L"
 
 
 class QueueRow(Struct, frozen=True, gc=False):
@@ -279,15 +308,17 @@ class Prune(Struct, frozen=True, gc=False):
 
 class Pruned(Struct, frozen=True, gc=False):
     """What a `Prune` did. `cursor` is where the next step begins, None at the end. `wait`: none of the
-    rows that it kept is due within so many seconds."""
+    rows that it kept is due within so many seconds. `objects` are those that nothing wants any more: place
+    and name."""
 
     ids: tuple[bytes, ...]
     cursor: bytes | None
     wait: float = float("inf")
+    objects: tuple[tuple[str, str], ...] = ()
 
 
 AdminRow = EventRow | TokenRow | ProviderRow | MetaRow
-PartRow = BlobRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow | AdminRow
+PartRow = BlobRow | ObjectRow | KeyRow | ChunkRow | QueueRow | TopicRow | WorkerRow | FunctionRow | AdminRow
 Row = InvocationRow | PartRow
 
 
@@ -301,6 +332,7 @@ class Batch:
         "functions",
         "inserts",
         "keys",
+        "objects",
         "prunes",
         "queues",
         "size",
@@ -314,6 +346,7 @@ class Batch:
         self.inserts: dict[tuple[str, bytes], InvocationRow] = {}  # do nothing where one exists
         self.updates: dict[tuple[str, bytes], InvocationRow] = {}
         self.blobs: list[BlobRow] = []
+        self.objects: list[ObjectRow] = []
         self.keys: dict[tuple[str, bytes, str], KeyRow] = {}
         self.chunks: list[ChunkRow] = []
         self.trims: list[Trim] = []
@@ -343,6 +376,8 @@ class Batch:
             self.chunks.append(row)
         elif isinstance(row, BlobRow):
             self.blobs.append(row)
+        elif isinstance(row, ObjectRow):
+            self.objects.append(row)
         elif isinstance(row, KeyRow):
             self.keys[row.namespace, row.queue, row.key] = row
         elif isinstance(row, QueueRow):
@@ -400,6 +435,13 @@ class GetBlob(Struct, frozen=True, gc=False):  # bytes | None
     namespace: str
     id: bytes
     part: str
+
+
+class WantedObjects(Struct, frozen=True, gc=False):  # frozenset[str]
+    """Which of these objects some invocation has."""
+
+    namespace: str
+    names: tuple[str, ...]
 
 
 class GetKey(Struct, frozen=True, gc=False):  # KeyRow | None
@@ -496,14 +538,15 @@ class LoadLive(Struct, frozen=True, gc=False):  # list[LiveRow]
 
 
 class LiveRow(Struct, frozen=True, gc=False):
-    """A live invocation with the extent of its journal (`first_seq == next_seq`: empty)
-    and the digest of its key."""
+    """A live invocation with the extent of its journal (`first_seq == next_seq`: empty), the digest of
+    its key, and the extent of its log."""
 
     row: InvocationRow
     first_seq: int = 0
     next_seq: int = 0
     last_attempt: int = 0
     digest: bytes = b""
+    log: tuple[int, int, int] = (0, 0, 0)
 
 
 class GetExtent(Struct, frozen=True, gc=False):  # tuple[int, int, int]
@@ -517,6 +560,7 @@ Query = (
     GetInvocation
     | GetBlob
     | GetKey
+    | WantedObjects
     | GetChunks
     | GetExtent
     | GetMarks

@@ -12,6 +12,7 @@ from msgspec import Struct
 from .admission import Admission, admission, parse_rate
 from .naming import check_slug
 from .orders import KINDS
+from .storages import check_storage
 
 ELASTICITY_KINDS = ("fixed", "fully_elastic", "pool_with_threshold", "max_count")
 DEFAULT = "default"
@@ -22,7 +23,8 @@ _LARGEST = 1 << 63  # whole numbers that can be stored are below it
 _ELASTIC = ("min", "max", "threshold")
 _RULE = (*_ELASTIC, "cooldown_s")  # beside its kind
 _ADMISSION = ("max_depth", "on_full", "rate_limit", "deadline_cutoff_s", "max_running", "max_bytes")
-_PATCHABLE = ("temperature", "seed", "description", "provider", "retention", "template", *_ADMISSION)
+_PLAIN = ("temperature", "seed", "description", "provider", "retention", "template", "storage")
+_PATCHABLE = (*_PLAIN, *_ADMISSION)
 
 
 class QueueSettings(Struct, frozen=True):
@@ -37,6 +39,7 @@ class QueueSettings(Struct, frozen=True):
     template: dict[str, Any] | None = None
     admission: Admission = Admission()
     retention: float | None = None
+    storage: str | None = None
 
 
 def check_name(name: str) -> str:
@@ -143,6 +146,10 @@ def _checked(given: Mapping[str, Any], before: Admission) -> dict[str, Any]:
         raise TypeError(f"provider={_short(provider)}: the name of a provider, or None")
     if provider == "":
         fields["provider"] = None
+    if fields.get("storage") == "":
+        fields["storage"] = None
+    if fields.get("storage") is not None:
+        check_storage(fields["storage"])
     template = fields.get("template")
     if template is not None and not _is_template(template):
         raise TypeError(f"template={_short(template)}: a dict with strings as keys, or None")

@@ -10,6 +10,7 @@ import msgspec
 from .actor import Actor
 from .archive import Archive
 from .crew import Crew
+from .depot import Depot
 from .engine import Engine
 from .entry import Entry
 from .errors import BadRequest, Conflict, IllegalMove, NotFound, Refused
@@ -59,6 +60,7 @@ class Space(Actor):
         retention: seconds that terminal invocations are kept.
         journal_bytes: what a journal may keep.
         lease: seconds that a worker in another process may be silent.
+        storage: where files are by key; empty: under each worker's root.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Space(Actor):
         retention: float,
         journal_bytes: int,
         lease: float = 30.0,
+        storage: str = "",
     ) -> None:
         super().__init__(engine)
         self.office = office
@@ -81,6 +84,7 @@ class Space(Actor):
         self.roster = Roster(engine, self, lease)
         self.parents = Parents(engine, self)
         self.archive = Archive(engine, self, retention)
+        self.depot = Depot(engine, self, storage)
         self.topics = Topics(engine, self, journal_bytes)
         self._removals: dict[Queue, list[tuple[RemoveQueue, Outlet, list[str]]]] = {}
         self._names: dict[bytes, tuple[str, float]] = {}  # of removed queues, for display, and since when
@@ -111,6 +115,7 @@ class Space(Actor):
 
     def restore(self, loaded: Loaded) -> None:
         """Take back the stored queues and topics of this namespace."""
+        self.depot.restore(loaded)
         for row in loaded.queues:
             if row.namespace == self.name:
                 self._adopt(row, settings_of(row.settings))

@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "pack",
     "pack_call",
+    "pack_frame",
     "pack_frames",
     "pack_prepared_frames",
     "prepare",
@@ -158,6 +159,11 @@ def prepared_size(prepared: object) -> int:
     if isinstance(prepared, (str, bytes)):
         return len(prepared) + 9
     return memoryview(prepared).nbytes if isinstance(prepared, Raw) else 9
+
+
+def pack_frame(prepared: object) -> bytes:
+    """One prepared frame by itself, to be read by `unpack`."""
+    return _encode(prepared)
 
 
 def pack_prepared_frames(times: Sequence[float], prepared: Sequence[object]) -> bytes:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .actor import Actor
 from .entry import Entry
 from .ids import text_of
+from .logbook import told
 from .messages import Answer, Why
-from .rows import Attempt, GetWorkers, InvocationRow, WorkerRow
+from .rows import Attempt, GetWorkers, InvocationRow, Progress, WorkerRow
 from .states import HANDS_OUT, QueueState, State
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def explain_live(message: Why, peer: Any, queue: Queue, entry: Entry) -> None:
     elif entry.state is State.RUNNING:
         sentences = _running(queue, entry)
     else:
-        sentences = _ended(entry.id, entry.state, entry.reason, entry.error)
+        sentences = _ended(entry.id, entry.state, entry.reason, entry.error) + _progress(entry.progress)
     past = entry.attempts[:-1] if entry.state is State.RUNNING else entry.attempts
     _answer(message, peer, queue, queue.space, sentences, past, queue.engine.emit)
 
@@ -53,7 +54,7 @@ def explain_live(message: Why, peer: Any, queue: Queue, entry: Entry) -> None:
 def explain_ended(message: Why, peer: Any, archive: Actor, space: Space, row: InvocationRow) -> None:
     """Answer about one that has ended: what is stored, so it waits for no commit."""
     record = row.record
-    sentences = _ended(row.id, row.state, record.reason, record.error)
+    sentences = _ended(row.id, row.state, record.reason, record.error) + _progress(record.progress)
     _answer(message, peer, archive, space, sentences, record.attempts, archive.engine.send)
 
 
@@ -191,6 +192,7 @@ def _running(queue: Queue, entry: Entry) -> list[str]:
     ran = max(0.0, queue.engine.at - attempt.started_at)
     since = f"since {_moment(attempt.started_at)}, {ran:.1f} s"
     sentences = [f"attempt {attempt.number} is running, at {where} (pid {attempt.pid}), {since}"]
+    sentences += _progress(entry.progress)
     timeout = entry.call.options.timeout
     if timeout is not None:
         sentences.append(f"its timeout is {timeout:g} s from when its body begins")
@@ -205,6 +207,12 @@ def _running(queue: Queue, entry: Entry) -> list[str]:
             f"its worker holds {len(member.grants)} and has {member.hello.slots} slots: it may wait there"
         )
     return sentences
+
+
+def _progress(progress: Progress | None) -> list[str]:
+    if progress is None:
+        return []
+    return [f"its body has come to {told(progress)}, as it said at {_moment(progress.at)}"]
 
 
 # of one that has ended

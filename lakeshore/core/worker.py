@@ -8,18 +8,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from .bodies import ON_LOOP, Body, Job
+from .away import PAIR, away_in
+from .bodies import ON_LOOP, Absent, Body, Job
 from .bond import Bond
 from .failures import describe
 from .ids import text_of
+from .logbook import SILENCE, Notes
 from .messages import (
     Anew,
     Began,
     Bye,
+    Cleared,
     Dismiss,
     Drain,
     Ended,
@@ -30,15 +33,18 @@ from .messages import (
     Grant,
     Hello,
     Kept,
+    LoggedAck,
     PleaseDrain,
+    Publish,
     Quiet,
     Reclaim,
     Registered,
     Serving,
     Stop,
 )
-from .ports import Link
+from .ports import Link, Values
 from .running import Running
+from .scribe import Scribe
 from .values import unpack_call
 
 log = logging.getLogger("lakeshore")
@@ -82,6 +88,7 @@ class Worker:
         link: to its head.
         resolve: finds a body by what a grant says; raises `Unresolved`.
         keep: called with each grant as it comes, whether it is ever begun: a pickle comes along once.
+        elsewhere: whether the runner finds the body of a grant itself, in the process that runs it.
         timer, now: the loop's clock.
         quiet: called when the head says that nothing is left to do.
         idle: called whenever nothing is held and nothing unconfirmed.
@@ -105,19 +112,23 @@ class Worker:
         idle: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None] | None = None,
         keep: Callable[[Grant], object] = lambda grant: None,
+        elsewhere: Callable[[Grant], bool] = lambda grant: False,
         asked_to_drain: Callable[[], None] | None = None,
         dismissed: Callable[[str], None] = lambda reason: None,
         plane: Any = None,
         root: str | None = None,
     ) -> None:
-        self._keep = keep
+        self._keep, self._elsewhere = keep, elsewhere
         self.hello, self.link, self.resolve = hello, link, resolve
         self._timer, self._now, self._limit = timer, now, payload_limit
+        self.scribe = Scribe(self, timer)
+        self.notes: Notes | None = None  # what bodies say goes there; without it, nowhere
+        self.values: Values | None = None  # where large values are to be had
         self._quiet, self._idle, self._failed = quiet, idle, failed
         self._asked_to_drain, self._dismissed = asked_to_drain or self.drain, dismissed
         self._plane, self._root, self._slots = plane, root, hello.slots
         self.runner: Runner
-        self.draining = False
+        self.draining = self.left = False
         self.ran = 0
         self._missed: tuple[str, ...] = ()  # queues that the head did not have at the last hello
         self._waiting: deque[Grant] = deque()
@@ -125,6 +136,8 @@ class Worker:
         self._unacked: dict[tuple[bytes, int], Ended] = {}
         self._names: dict[tuple[bytes, int], str] = {}  # of those that did not succeed, for the log
         self._stale: set[Job] = set()  # bodies of attempts that are another's now, until they have ended
+        self._published: Callable[[], None] | None = None
+        self._clearing: dict[tuple[bytes, int], Callable[[bool], None]] = {}  # who waits to publish
         self._bond = Bond(self) if hello.leased else None
         self._frames = {} if self._bond is None else self._bond.sent  # that are not stored, by attempt
         self._took = (
@@ -136,6 +149,8 @@ class Worker:
             Grant: self._on_grant,
             EndedAck: self._on_ended_ack,
             FramesAck: self._on_frames_ack,
+            Cleared: self._on_cleared,
+            LoggedAck: self.scribe.on_ack,
             Stop: self._on_stop,
             Reclaim: self._on_reclaim,
             Quiet: lambda message: self._quiet(),
@@ -162,6 +177,8 @@ class Worker:
         self._calm()
         if self._bond is not None:
             self._bond.relinked(link)
+        for id, attempt in self._clearing:
+            self.link.send(Publish(id, attempt))
 
     @property
     def lease(self) -> float | None:
@@ -195,10 +212,16 @@ class Worker:
         for grant in self._waiting:
             yield (grant.id, grant.attempt), False, False
 
-    def timed(self) -> list[tuple[bytes, int]]:
-        """Attempts whose bodies have a timeout."""
-        jobs = self._jobs.values()
-        return [(job.id, job.attempt) for job in jobs if job.grant.call.options.timeout is not None]
+    def runs(self, key: tuple[bytes, int]) -> bool:
+        """Whether the body of an attempt runs here, and is the head's still."""
+        job = self._jobs.get(key[0])
+        return job is not None and job.attempt == key[1]
+
+    def timed(self) -> list[Began]:
+        """Attempts whose bodies have a timeout, or a process of their own."""
+        jobs = [job for job in self._jobs.values() if job.begun or not self._elsewhere(job.grant)]
+        timed = [job for job in jobs if job.pid or job.grant.call.options.timeout is not None]
+        return [Began(job.id, job.attempt, job.pid) for job in timed]
 
     def reports(self) -> list[Ended]:
         """Ends that are not confirmed, in order."""
@@ -263,48 +286,96 @@ class Worker:
 
     def _begin(self, grant: Grant) -> None:
         options = grant.call.options
+        if self._elsewhere(grant):
+            body: Body = Absent(options.kind)
+            running = Running(grant, body, False, self._plane, self._root)
+            running.notes = self.notes
+            job = self._jobs[grant.id] = Job(grant, body, (), {}, running, self._limit)
+            self.runner.start(job)
+            return
         try:
             body = self.resolve(grant)
         except Unresolved as error:
             self._give_back(grant, str(error), unresolved=True, lacking=isinstance(error, Lacking))
             return
+        away = None
         try:
-            args, kwargs = unpack_call(grant.args, types=body.types)
+            away = None if grant.args[0] == PAIR else away_in(grant.args)
+            args, kwargs = ((), {}) if away else unpack_call(grant.args, types=body.types)
         except BaseException as error:  # code of the arguments' own classes runs here
             self.ran += 1
             self._report(Ended(grant.id, grant.attempt, "fail", error=describe(error)), grant)
             return
         running = Running(grant, body, body.kind in ON_LOOP, self._plane, self._root)
+        running.notes = self.notes
         job = self._jobs[grant.id] = Job(grant, body, args, kwargs, running, self._limit)
+        if away is not None:
+            job.away = away
         if options.timeout is not None:
             self.link.send(Began(grant.id, grant.attempt))
         self.runner.start(job)
 
     # what the runner says
 
-    def began(self, job: Job) -> None:
-        """The body begins now; its timeout with it."""
+    def began(self, job: Job, pid: int = 0) -> None:
+        """The body begins now; its timeout with it. `pid`: its process, where it has one of its own."""
         job.begun, job.started = True, self._now()
+        if pid and job.why != "stale":
+            job.pid = pid
+            self.link.send(Began(job.id, job.attempt, pid))
         timeout = job.grant.call.options.timeout
         if timeout is not None:
             job.timer = self._timer(timeout, lambda: self._stop(job, "timeout"))
 
-    def frames(self, job: Job, count: int, data: bytes) -> None:
-        """The body yielded; `data` is `count` packed frames."""
+    def frames(self, job: Job, count: int, data: bytes, away: tuple[bytes, ...] = ()) -> None:
+        """The body yielded; `data` is `count` packed frames, with references to large ones in `away`."""
         if job.why != "stale":
-            message = Frames(job.id, job.attempt, job.sent, count, data)
+            message = Frames(job.id, job.attempt, job.sent, count, data, away)
             if self._bond is not None:
                 self._bond.keep(message)
             self.link.send(message)
         job.sending(count, len(data))
+
+    def clear(self, job: Job, told: Callable[[bool], None]) -> None:
+        """Ask whether the files of a job may be published; `told` is called once. One that was asked to
+        stop may not; one that may is not stopped until it has ended, or says that it publishes no more."""
+        if job.done or job.why or self.left:
+            told(False)
+            return
+        self._clearing[job.id, job.attempt] = told
+        self.link.send(Publish(job.id, job.attempt))
+
+    def published(self, job: Job) -> None:
+        """The files that a frame names are where they belong: the job may be stopped again."""
+        if not job.done:
+            job.publishing = False
+            self._look_published()
+            if job.held:
+                self._stop(job, job.held)
+
+    def when_published(self, call: Callable[[], None]) -> None:
+        """Call once no job is publishing: at once, or later."""
+        self._published = call
+        self._look_published()
+
+    def _look_published(self) -> None:
+        call = self._published
+        if call is not None and not any(job.publishing for job in (*self._jobs.values(), *self._stale)):
+            self._published = None
+            call()
 
     def ended(self, job: Job, report: Ended | GaveBack) -> None:
         """The body is over, or was abandoned."""
         if job.done:
             return
         job.done = True
+        job.running.over = True
+        self._not_cleared((job.id, job.attempt))
         if job.timer is not None:
             job.timer.cancel()
+        said, job.running.notes = job.running.notes, SILENCE
+        if said is not self.notes and job.why != "stale":
+            self.scribe.ended((job.id, job.attempt), said)
         if job.why == "stale":
             self._stale.discard(job)
             self._slots += 1
@@ -315,8 +386,13 @@ class Worker:
             if job.why != "stale":
                 self._report(report, job.grant)
         elif job.why != "stale":
+            if self._took is not None and cast(GaveBack, report).unresolved:
+                self._took.discard(job.id)
             self._forget((job.id, job.attempt))
             self.link.send(report)
+        if job.publishing:
+            job.publishing = False
+            self._look_published()
         if self._waiting:
             self._fill()
         if not (self._jobs or self._unacked or self._waiting or self._stale):
@@ -326,6 +402,8 @@ class Worker:
         """The head wants nothing more of an attempt."""
         if self._frames:
             self._frames.pop(key, None)
+        if self.scribe.said:
+            self.scribe.forget(key)
 
     def _report(self, report: Ended, grant: Grant) -> None:
         self._unacked[report.id, report.attempt] = report
@@ -349,8 +427,8 @@ class Worker:
         report = self._unacked.pop((message.id, message.attempt), None)
         if report is not None and report.move != "succeed":
             self._tell(report, message)
-        if self._frames:
-            self._frames.pop((message.id, message.attempt), None)
+        if self._frames or self.scribe.said:
+            self._forget((message.id, message.attempt))
         if not (self._jobs or self._unacked or self._waiting or self._stale):
             self._idle()
 
@@ -364,9 +442,29 @@ class Worker:
             job.confirmed(message.index)
             self.runner.acked(job)
 
+    def _on_cleared(self, message: Cleared) -> None:
+        told, job = self._clearing.pop((message.id, message.attempt), None), self._jobs.get(message.id)
+        if told is None:
+            return
+        if job is None or job.why:
+            told(False)
+        else:
+            job.publishing = True
+            told(True)
+
+    def denied(self, key: tuple[bytes, int]) -> None:
+        """The files of an attempt are not to be published."""
+        self._not_cleared(key)
+
+    def _not_cleared(self, key: tuple[bytes, int]) -> None:
+        told = self._clearing.pop(key, None)
+        if told is not None:
+            told(False)
+
     def _drop(self, key: tuple[bytes, int]) -> None:
         """An attempt is another's now: nothing of it is told any more, and its body is stopped."""
         self._forget(key)
+        self._not_cleared(key)
         self._unacked.pop(key, None)
         self._names.pop(key, None)
         job = self._jobs.get(key[0])
@@ -395,7 +493,12 @@ class Worker:
                 self._waiting.remove(grant)
                 self._give_back(grant, "killed before it began")
                 return
-        if message.id in self._jobs:
+        job = self._jobs.get(message.id)
+        if job is None:
+            return
+        if job.attempt == message.attempt and not job.begun and self._elsewhere(job.grant):
+            self._stop(job, "kill")  # it waits for a process, or that still loads its function
+        else:
             self.link.send(Kept(message.id, message.attempt))
 
     def _stop(self, job: Job, why: str) -> None:
@@ -403,12 +506,18 @@ class Worker:
         if why == "stale" and before != "stale" and not job.done:
             del self._jobs[job.id]  # the head may grant another attempt of it
             self._stale.add(job)
+            if job.running.files is not None:
+                job.running.files.close()
             self._slots -= 1
             job.why = why
+        if job.publishing and why != "stale":
+            job.held = job.held or why
+            return
         if job.done or before:
             return
         job.why = why
         job.running.cancelled = True
+        self._not_cleared((job.id, job.attempt))
         self.runner.cancel(job)
 
     def _on_registered(self, message: Registered) -> None:
@@ -461,10 +570,14 @@ class Worker:
 
     def leave(self) -> None:
         """Nothing is held any more, or nobody waits for it: say goodbye. What is held goes back."""
-        self.draining = True
+        self.draining = self.left = True
         self._calm()
         self._waiting.clear()
+        for key in list(self._clearing):
+            self._not_cleared(key)
         for job in self._jobs.values():
             if job.timer is not None:
                 job.timer.cancel()
+            if job.running.files is not None:
+                job.running.files.close()
         self.link.send(Bye())

@@ -35,6 +35,7 @@ class InlineRunner:
         setup: called before each body, inside its context; may be a coroutine function for
             bodies on the loop.
         cleanup: seconds a stopped body may go on.
+        abandons: give up a thread whose body goes on for longer; else whoever asked has other means.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class InlineRunner:
         *,
         setup: Setup | None = None,
         cleanup: float = CLEANUP,
+        abandons: bool = True,
     ) -> None:
-        self._shared = Shared(worker, backend, copy_context(), setup, cleanup)
+        self._shared = Shared(worker, backend, copy_context(), setup, cleanup, abandons)
         self._tasks, self._limit = tasks, worker.hello.slots
         self._ready: deque[Job] = deque()
         self._idle: list[Slot] = []

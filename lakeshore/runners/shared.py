@@ -21,15 +21,22 @@ class Shared:
     context: each body gets a copy.
     setup: called before each body, inside its context.
     cleanup: seconds a stopped body may go on.
+    abandons: whether a body on a thread that goes on for longer is left behind.
     """
 
-    __slots__ = ("backend", "cleanup", "context", "setup", "worker")
+    __slots__ = ("abandons", "backend", "cleanup", "context", "setup", "worker")
 
     def __init__(
-        self, worker: Worker, backend: Backend, context: Context, setup: Setup | None, cleanup: float
+        self,
+        worker: Worker,
+        backend: Backend,
+        context: Context,
+        setup: Setup | None,
+        cleanup: float,
+        abandons: bool = True,
     ) -> None:
         self.worker, self.backend, self.context = worker, backend, context
-        self.setup, self.cleanup = setup, cleanup
+        self.setup, self.cleanup, self.abandons = setup, cleanup, abandons
 
 
 def stopped(job: Job, seconds: float) -> Ended | GaveBack:

@@ -8,10 +8,12 @@ cleaning up may take.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
+from functools import partial
 from math import inf
 from types import CoroutineType, coroutine
 from typing import Any
@@ -21,12 +23,14 @@ from anyio.lowlevel import checkpoint
 
 from lakeshore.core.backend import Parker
 from lakeshore.core.bodies import Job, members_of
+from lakeshore.core.errors import Overtaken
 from lakeshore.core.extensions.leaves import class_of
 from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.running import CURRENT
 
 from .frames import FrameBuffer, prepared
 from .shared import Shared, stopped, unbegun
+from .stored import aside, complete, discard, fetch, publish, stow, stow_frame
 
 _BREATHE_JOBS = 128  # bodies a slot runs before it lets the loop breathe
 _BREATHE_SECONDS = 0.001  # how long an async generator may go on without a pause
@@ -52,6 +56,7 @@ class Slot:
         self._buffer: FrameBuffer | None = None
         self._flushed = 0.0
         self._told = self._torn = False
+        self._completing = False  # a thread publishes, and throws away what is not to be
 
     # what the runner calls
 
@@ -152,14 +157,22 @@ class Slot:
             worker.ended(job, unbegun(job))
             return
         self.job, job.state, self._told, self._nurseries = job, self, False, 0
+        self._completing = False
         worker.began(job)
         context = self._shared.context.copy()
         try:
             body, found = context.run(self._first_step, job)
             value = found if body is None else await _drive(body, found, context, self, job)
+            if job.running.files is not None:
+                value = await self._complete(job, value)
+            report = self._returned(job, value)
+            if type(report) is Ended and job.is_large(len(report.result or b"")):
+                report = await aside(self._backend, partial(stow, job, self._shared, report))
         except BaseException as error:
             if self._torn:
                 raise
+            if job.running.files is not None and not self._completing:
+                await self._discard(job, error)
             ending = not job.why and self.ending()
             if ending:
                 worker.drain()
@@ -167,9 +180,11 @@ class Slot:
             if ending and isinstance(error, self._cancelled):
                 raise
         else:
-            seconds = self._now() - job.started
-            late = job.why == "timeout"
-            self._finish(job, stopped(job, seconds) if late else job.succeeded(value, seconds))
+            self._finish(job, report)
+
+    def _returned(self, job: Job, value: Any) -> Ended | GaveBack:
+        seconds = self._now() - job.started
+        return stopped(job, seconds) if job.why == "timeout" else job.succeeded(value, seconds)
 
     def _finish(self, job: Job, report: Ended | GaveBack) -> None:
         if self._buffer is not None:
@@ -178,9 +193,29 @@ class Slot:
         self.job = job.state = None
         self._worker.ended(job, report)
 
+    async def _complete(self, job: Job, value: Any) -> Any:
+        """Publish what the body has written, on a thread."""
+
+        def work() -> Any:
+            try:
+                return value if job.why == "timeout" else complete(job, self._shared, value)
+            finally:
+                discard(job)
+
+        self._completing = True
+        return await aside(self._backend, work)
+
+    async def _discard(self, job: Job, error: BaseException) -> None:
+        """What it has not published goes; whoever was cancelled does not wait for that."""
+        if isinstance(error, self._cancelled):
+            threading.Thread(target=discard, args=(job,), name="lakeshore files", daemon=True).start()
+        else:
+            with contextlib.suppress(self._cancelled):  # it is said again at the next wait
+                await aside(self._backend, partial(discard, job))
+
     def _raised(self, job: Job, error: BaseException, ending: bool) -> Ended | GaveBack:
         seconds = self._now() - job.started
-        if job.why == "timeout":
+        if job.why == "timeout" or isinstance(error, Overtaken):
             return stopped(job, seconds)
         if (job.why or ending) and _only(error, self._cancelled):
             if ending:
@@ -196,7 +231,7 @@ class Slot:
         if job.body.kind == "async_generator":
             self._buffer = FrameBuffer()
             body = self._pump(job, self._buffer)
-        elif self._shared.setup is not None:
+        elif self._shared.setup is not None or job.away is not None:
             body = self._after_setup(job)
         else:
             body = job.body.fn(*job.args, **job.kwargs)
@@ -212,6 +247,8 @@ class Slot:
         return await job.body.fn(*job.args, **job.kwargs)
 
     async def _set_up(self, job: Job) -> None:
+        if job.away is not None:
+            await aside(self._backend, partial(fetch, job, self._shared))
         if self._shared.setup is not None:
             result = self._shared.setup(job.running)
             if hasattr(result, "__await__"):
@@ -227,7 +264,14 @@ class Slot:
         try:
             async for value in values:
                 at = wall()
-                full = buffer.add(at, *prepared(job, value, number))
+                ready, size = prepared(job, value, number)
+                away = b""
+                if job.is_large(size):
+                    stowing = partial(stow_frame, job, self._shared, ready)
+                    ready, size, away = await aside(self._backend, stowing)
+                if job.running.files is not None:
+                    await aside(self._backend, partial(publish, job, self._shared, value))
+                full = buffer.add(at, ready, size, away)
                 number += 1
                 if full or job.full(len(buffer.times), buffer.size):
                     self._flush()

@@ -13,11 +13,13 @@ from typing import Any, cast
 
 from lakeshore.core.backend import Lane
 from lakeshore.core.bodies import WINDOW_BYTES, WINDOW_FRAMES, Job
+from lakeshore.core.errors import Overtaken
 from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.running import CURRENT
 
 from .frames import FrameBuffer, prepared
 from .shared import Setup, Shared, stopped
+from .stored import complete, discard, fetch, publish, stow, stow_frame
 
 log = logging.getLogger("lakeshore")
 
@@ -84,7 +86,8 @@ class ThreadRunner:
     def cancel(self, job: Job) -> None:
         """The body has been flagged; give its thread up if it goes on for too long."""
         job.state.wake()
-        job.state.grace = self._backend.later(self._shared.cleanup, lambda: self._give_up(job))
+        if self._shared.abandons:
+            job.state.grace = self._backend.later(self._shared.cleanup, lambda: self._give_up(job))
 
     def acked(self, job: Job) -> None:
         """A generator that waited for the store may go on."""
@@ -122,8 +125,7 @@ class ThreadRunner:
         state: _State = job.state
         if type(what) is tuple:
             if not job.done:
-                at, value, size = cast("tuple[float, Any, int]", what)
-                if state.buffer.add(at, value, size):
+                if state.buffer.add(*cast("tuple[float, Any, int, bytes]", what)):
                     self._flush(job)
                 elif job not in self._flushing:
                     if not self._flushing:
@@ -160,6 +162,9 @@ class ThreadRunner:
 
     def _give_up(self, job: Job) -> None:
         if job.done or self._closed:
+            return
+        if job.publishing:  # soon over, and not to be broken off
+            self.cancel(job)
             return
         if self._spare() <= 0 and not self._worker.draining:
             self._overdue[job] = None
@@ -205,16 +210,23 @@ class ThreadRunner:
         try:
             if self._shared.setup is not None:
                 self._set_up(job, self._shared.setup)
+            if job.away is not None:
+                fetch(job, self._shared)
             value = job.body.fn(*job.args, **job.kwargs)
             if job.body.kind == "generator":
                 value = self._pump(job, value)
+            if value is not _CUT and job.why != "timeout":
+                value = complete(job, self._shared, value)
         except BaseException as error:
             seconds = time.monotonic() - start
-            return stopped(job, seconds) if job.why == "timeout" else job.failed(error, seconds)
+            late = job.why == "timeout" or isinstance(error, Overtaken)
+            return stopped(job, seconds) if late else job.failed(error, seconds)
+        finally:
+            discard(job)
         seconds = time.monotonic() - start
         if value is _CUT or job.why == "timeout":
             return stopped(job, seconds)
-        return job.succeeded(value, seconds)
+        return stow(job, self._shared, job.succeeded(value, seconds))
 
     def _set_up(self, job: Job, setup: Setup) -> None:
         found = setup(job.running)
@@ -238,9 +250,14 @@ class ThreadRunner:
                 except StopIteration as stop:
                     return stop.value
                 ready, size = prepared(job, value, state.made)
+                away = b""
+                if job.is_large(size):
+                    ready, size, away = stow_frame(job, self._shared, ready)
+                if job.running.files is not None:
+                    publish(job, self._shared, value)
                 state.made += 1
                 state.size += size
-                lane.put((job, (wall(), ready, size)))
+                lane.put((job, (wall(), ready, size, away)))
                 while self._full(job, state):
                     room.clear()
                     if job.why or not self._full(job, state):

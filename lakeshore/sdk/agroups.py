@@ -62,6 +62,7 @@ class AsyncQueues:
         max_running: int | None = None,
         max_bytes: int | None = None,
         retention: float | None = None,
+        storage: str | None = None,
     ) -> QueueInfo:
         """Create a queue.
 

@@ -23,7 +23,8 @@ from .dispatch import connect_async
 from .face import Face
 from .host import Host, closed_error
 from .latch import Latch
-from .outcomes import value_of
+from .loglines import AsyncLog
+from .outcomes import value_of_async
 from .plane_agroups import AsyncProviders, AsyncTokens
 from .records import Invocation, PlaneStatus
 from .streams import AsyncStream
@@ -59,7 +60,7 @@ class AsyncDispatch(Face):
         token: str | None = None,
         ca: str | None = None,
         sync: Sync = "normal",
-        storage: str | None = None,
+        storage: str | os.PathLike[str] | None = None,
         retention: float = 604800,
         lease: float = 30.0,
         memory_limit: int | None = None,
@@ -249,13 +250,14 @@ class AsyncDispatch(Face):
         if timeout is None:  # as `verbs.result`, for most jobs wait for one
             connection, id = self.connection(), verbs.known(inv)
             answer = await connection.call(Wait(connection.number(), id), id)
-            return value_of(answer, () if type is None else (type,))
+            return await value_of_async(answer, () if type is None else (type,))
         timeout = verbs.waiting(timeout)
         if timeout is not None and timeout <= 0:
             if not (await self.get(inv)).state.terminal:
                 raise TimeoutError(verbs.RUNS_STILL)
             timeout = None
-        return await self.run(verbs.result(inv, type), timeout)
+        outcome = await self.run(verbs.outcome(inv), timeout)
+        return await value_of_async(outcome, () if type is None else (type,))
 
     async def get(self, inv: str) -> Invocation:
         """The record of an invocation as it is now, with every attempt. Raises NotFound."""
@@ -268,6 +270,15 @@ class AsyncDispatch(Face):
         frames from `since` on are not there; NotFound.
         """
         return AsyncStream(self.connection(), verbs.known(inv), since, ())
+
+    def logs(self, inv: str, *, since: int = 0, follow: bool = False) -> AsyncLog:
+        """The lines of an invocation's log, from number `since` on: what its bodies wrote with
+        `dls.run.log`, to `logging`, and to stdout and stderr, of all attempts.
+
+        It ends with what is stored now; with `follow` it goes on, live, until the invocation ends.
+        Iterating raises `Gap` where lines from `since` on are not kept any more; NotFound, Expired.
+        """
+        return AsyncLog(self.connection(), verbs.known(inv), since, follow)
 
     def topic(self, name: str) -> AsyncTopic:
         """A topic of this namespace, made at its first post."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeshore.core.errors import FramingError, LakeshoreError
+from lakeshore.core.fresh import new_id
 from lakeshore.core.messages import Beat, Beaten, Sorry, Welcome
-from lakeshore.core.plane import new_id
 from lakeshore.transports.blocking import BlockingLink
 
 from .knocking import knock

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any
 
 from .current import current_face
-from .outcomes import value_of
+from .outcomes import value_of, value_of_async
 from .streams import AsyncStream, Stream
 from .verbs import known, result
 
@@ -37,7 +37,8 @@ def _value(face: Face, udf: UDF[..., Any], inv: str) -> Any:
 async def _awaited(face: Face, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     verb = result(await face.submit_async(udf, args, kwargs))
     connection = face.connection()
-    return value_of(await connection.call(verb.make(connection.number()), verb.id), udf.result_types)
+    answer = await connection.call(verb.make(connection.number()), verb.id)
+    return await value_of_async(answer, udf.result_types)
 
 
 def _iterated(face: Face, udf: UDF[..., Any], inv: str) -> Generator[Any, None, Any]:

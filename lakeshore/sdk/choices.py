@@ -10,6 +10,7 @@ Elasticity = Literal["fixed", "fully_elastic", "pool_with_threshold", "max_count
 ProviderKind = Literal["local", "ssh", "slurm", "kubernetes", "ec2", "command"]
 Role = Literal["submit", "read", "work", "admin"]
 By = Literal["auto", "ref", "value"]
+Runner = Literal["inline", "process"]
 Restarts = Literal["raise", "keep"]
 
 
@@ -31,6 +32,7 @@ class QueueChanges(TypedDict, total=False):
     max_running: int | None
     max_bytes: int | None
     retention: float | None
+    storage: str | None
 
 
 class ProviderChanges(TypedDict, total=False):

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,22 @@ _lock = threading.Lock()
 _closed_one = _said = False
 _made: list[Face] = []  # open faces, the newest last
 _entered: ContextVar[tuple[Face, ...]] = ContextVar("lakeshore_entered", default=())
+
+
+class Later:
+    """A plane that is opened when a body first uses it."""
+
+    def __init__(self, make: Callable[[], Face]) -> None:
+        self._make = make
+        self._face: Face | None = None
+        self._making = threading.Lock()
+
+    def face(self) -> Face:
+        """It, open from now on."""
+        with self._making:
+            if self._face is None:
+                self._face = self._make()
+            return self._face
 
 
 def made(face: Face) -> None:
@@ -52,7 +69,7 @@ def current_face() -> Face:
     default plane of the environment."""
     running = CURRENT.get()
     if running is not None and running.plane is not None:
-        return running.plane
+        return running.plane.face() if isinstance(running.plane, Later) else running.plane
     for face in reversed(_entered.get()):
         if not face.is_closed:
             return face
@@ -64,6 +81,16 @@ def current_face() -> Face:
     # a name in a string: the faces are above this module and import it
     face: Face = importlib.import_module("lakeshore.sdk.dispatch").Dispatch()
     return face
+
+
+def open_face() -> Face | None:
+    """The same, but None where no plane is open here yet."""
+    running = CURRENT.get()
+    if running is not None and running.plane is not None:
+        return running.plane
+    entered = [face for face in _entered.get() if not face.is_closed]
+    with _lock:
+        return entered[-1] if entered else _made[-1] if _made else None
 
 
 def _say_once() -> None:

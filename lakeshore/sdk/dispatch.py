@@ -24,6 +24,7 @@ from .face import Face
 from .groups import Jobs, Queues, Topic, Topics, Workers
 from .host import Host, closed_error
 from .latch import Latch
+from .loglines import Log
 from .outcomes import value_of
 from .plane_groups import Providers, Tokens
 from .records import Invocation, PlaneStatus
@@ -64,7 +65,7 @@ class Dispatch(Face):
         ca: str | None = None,
         backend: Loop = "asyncio",
         sync: Sync = "normal",
-        storage: str | None = None,
+        storage: str | os.PathLike[str] | None = None,
         retention: float = 604800,
         lease: float = 30.0,
         memory_limit: int | None = None,
@@ -246,6 +247,15 @@ class Dispatch(Face):
         frames from `since` on are not there; NotFound.
         """
         return Stream(self.connection(), verbs.known(inv), since, ())
+
+    def logs(self, inv: str, *, since: int = 0, follow: bool = False) -> Log:
+        """The lines of an invocation's log, from number `since` on: what its bodies wrote with
+        `dls.run.log`, to `logging`, and to stdout and stderr, of all attempts.
+
+        It ends with what is stored now; with `follow` it goes on, live, until the invocation ends.
+        Iterating raises `Gap` where lines from `since` on are not kept any more; NotFound, Expired.
+        """
+        return Log(self.connection(), verbs.known(inv), since, follow)
 
     def topic(self, name: str) -> Topic:
         """A topic of this namespace, made at its first post."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from anyio import to_thread
+
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused
+from lakeshore.core.settings import DEFAULT as DEFAULT_QUEUE
 from lakeshore.core.values import pack
 
 from .address import DEFAULT, find_ca, find_token, late_token, namespace_found, resolve
@@ -17,6 +21,7 @@ from .host import Host
 from .options import HostOptions
 from .submitting import Ahead, ManyResults, read
 from .udf import UDF
+from .verbs import show_storage
 
 
 class Face:
@@ -31,7 +36,7 @@ class Face:
         ca: str | None,
         backend: Loop,
         sync: Sync,
-        storage: str | None,
+        storage: str | os.PathLike[str] | None,
         retention: float,
         lease: float,
         memory_limit: int | None,
@@ -44,8 +49,6 @@ class Face:
         self.asked_for = "" if named.source == DEFAULT and self.remote else self.namespace
         if backend not in ("asyncio", "trio"):
             raise ValueError(f"backend={backend!r}: asyncio or trio")
-        if storage is not None:
-            raise ValueError("storage: this version has no bulk storage; leave it out")
         if not self.remote and (token is not None or ca is not None):
             raise ValueError("token and ca are for planes on other machines; leave them out for a path")
         self._token: str | None = find_token(self.address, token) if self.remote else None
@@ -62,6 +65,7 @@ class Face:
             lease=lease,
             memory_limit=memory_limit,
             payload_limit=payload_limit,
+            storage=storage,
         )
         self._closed = False
 
@@ -76,6 +80,10 @@ class Face:
         if not self._token and self.remote:
             self._token = late_token(self.address)
         return self._token or ""
+
+    def storage(self) -> str:
+        """Where files are by key; empty: under the root of each worker. Blocks this thread."""
+        return self._where("")[0]
 
     @property
     def is_closed(self) -> bool:
@@ -113,16 +121,32 @@ class Face:
         check_size(data, self.host().options.payload_limit, "the value")
         return data
 
+    def _where(self, queue: str) -> tuple[str, str]:
+        """The storage of a queue, and the folder in it for large values. Blocks this thread."""
+        connection, verb = self.connection(), show_storage(queue)
+        return verb.read(connection.call_blocking(verb.make(connection.number())))
+
+    async def _where_async(self, queue: str) -> tuple[str, str]:
+        connection, verb = self.connection(), show_storage(queue)
+        return verb.read(await connection.call(verb.make(connection.number())))
+
     def submit_blocking(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, blocking this thread until it is stored."""
         connection = self.connection()
-        message = connection.submitter.submit(udf, args, kwargs, connection.number())
+        submitter = connection.submitter
+        message = submitter.submit(udf, args, kwargs, connection.number())
+        if submitter.is_large(message):
+            message = submitter.stow(message, *self._where(message.queue))
         return read(message, connection.call_blocking(message))
 
     async def submit_async(self, udf: UDF[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Submit, waiting until it is stored."""
         connection = self.connection()
-        message = connection.submitter.submit(udf, args, kwargs, connection.number())
+        submitter = connection.submitter
+        message = submitter.submit(udf, args, kwargs, connection.number())
+        if submitter.is_large(message):
+            place = await self._where_async(message.queue)
+            message = await to_thread.run_sync(submitter.stow, message, *place)
         return read(message, await connection.call(message))
 
     def submit_many_blocking(self, udf: UDF[..., Any], items: Iterable[Any]) -> list[str]:
@@ -130,8 +154,13 @@ class Face:
         connection = self.connection()
         connection.refuse_to_block()
         many = ManyResults(connection.number())
-        parts = Ahead(many.parts(connection.submitter, udf, items))
+        submitter = connection.submitter
+        parts = Ahead(many.parts(submitter, udf, items))
         for part in parts:
+            if any(submitter.is_large(message) for _, message in part):
+                part = many.stow(part, submitter, *self._where(udf.queue or DEFAULT_QUEUE))
+            if not part:
+                continue
             try:
                 answer = connection.call_blocking(many.message(part), meanwhile=parts.make)
             except Refused as error:  # the parts before it stand
@@ -144,8 +173,14 @@ class Face:
         """Submit many, waiting for each part."""
         connection = self.connection()
         many = ManyResults(connection.number())
-        parts = Ahead(many.parts(connection.submitter, udf, items))
+        submitter = connection.submitter
+        parts = Ahead(many.parts(submitter, udf, items))
         for part in parts:
+            if any(submitter.is_large(message) for _, message in part):
+                place = await self._where_async(udf.queue or DEFAULT_QUEUE)
+                part = await to_thread.run_sync(many.stow, part, submitter, *place)
+            if not part:
+                continue
             try:
                 answer = await connection.call(many.message(part), meanwhile=parts.make)
             except Refused as error:  # the parts before it stand

@@ -9,8 +9,8 @@ import sys
 import threading
 from typing import Any
 
+from lakeshore.core.fresh import new_id
 from lakeshore.core.ids import text_of
-from lakeshore.core.plane import new_id
 from lakeshore.core.rows import FunctionRow
 
 from . import forks

@@ -62,6 +62,7 @@ class Queues:
         max_running: int | None = None,
         max_bytes: int | None = None,
         retention: float | None = None,
+        storage: str | None = None,
     ) -> QueueInfo:
         """Create a queue.
 
@@ -74,6 +75,8 @@ class Queues:
             deadline_cutoff_s: seconds an invocation may wait once it is claimable.
             max_running: how many may run at once.
             retention: seconds that its ended invocations are kept.
+            storage: where its bodies read and write by key: a folder, or a URL such as s3://bucket/prefix;
+                None is where the plane says.
 
         Raises: ValueError for a wrong setting, Conflict where the name exists, NotFound for an
             unknown provider.

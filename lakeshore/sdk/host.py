@@ -17,8 +17,9 @@ from anyio.abc import TaskGroup
 from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.client import Client
 from lakeshore.core.errors import PlaneClosed
+from lakeshore.core.fresh import new_id
 from lakeshore.core.messages import Knock, Refusal, Welcome
-from lakeshore.core.plane import Plane, new_id
+from lakeshore.core.plane import Plane
 from lakeshore.transports.memory import memory_pair, thread_pair
 
 from .address import MEMORY
@@ -328,6 +329,15 @@ class Host:
         else:
             if self._over:  # looked at after the post: what came before it still has its turn
                 lost()
+
+    async def share(self) -> str:
+        """Where processes of this user reach a plane that is in memory, and so here. On the plane's loop.
+
+        Raises: PlaneClosed, CannotListen.
+        """
+        if self._closing or self._residence is None:
+            raise closed_error()
+        return self._residence.share()
 
     # workers
 

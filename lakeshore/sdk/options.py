@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
+
+from lakeshore.storage.urls import check_storage
 
 
 class HostOptions:
@@ -20,6 +23,7 @@ class HostOptions:
         lease: float = 30.0,
         memory_limit: int | None = None,
         payload_limit: int = 16777216,
+        storage: str | os.PathLike[str] | None = None,
     ) -> None:
         if sync not in ("normal", "full"):
             raise ValueError(f"sync={sync!r}: normal, or full to survive a power cut")
@@ -28,6 +32,7 @@ class HostOptions:
         for name, value in (("memory_limit", memory_limit), ("payload_limit", payload_limit)):
             if value is not None and (not isinstance(value, int) or value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValueError(f"{name}={value!r}: choose a number of bytes, 1 or more")
+        self.storage: str = "" if storage is None else check_storage(storage)
         self.sync: Any = sync
         self.retention, self.lease = float(retention), float(lease)
         self.memory_limit, self.payload_limit = memory_limit, payload_limit

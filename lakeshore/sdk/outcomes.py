@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
+
+from lakeshore.core.away import EXTENSION, away_in
 from lakeshore.core.errors import InvocationFailed, InvocationKilled, InvocationTimeout, Unsuccessful
 from lakeshore.core.ids import text_of
 from lakeshore.core.messages import Outcome
@@ -19,7 +22,24 @@ def value_of(outcome: Outcome, types: tuple[Any, ...] = ()) -> Any:
     if state is not _SUCCEEDED and state != _SUCCEEDED:
         raise exception_of(outcome)
     assert outcome.result is not None
-    return unpack(outcome.result, types=types)
+    return value_in(outcome.result, types)
+
+
+def value_in(data: bytes, types: tuple[Any, ...]) -> Any:
+    """A packed value, wherever it is. Blocks where it is in a storage."""
+    if data[0] >= EXTENSION and (away := away_in(data)) is not None:
+        from lakeshore.storage.values import bring_back  # which few programs need
+
+        data = bring_back(away)
+    return unpack(data, types=types)
+
+
+async def value_of_async(outcome: Outcome, types: tuple[Any, ...] = ()) -> Any:
+    """`value_of` on an event loop, which goes on meanwhile."""
+    result = outcome.result
+    if result and result[0] >= EXTENSION and away_in(result) is not None:
+        return await anyio.to_thread.run_sync(value_of, outcome, types, abandon_on_cancel=True)
+    return value_of(outcome, types)
 
 
 def raise_unless_succeeded(outcome: Outcome) -> None:

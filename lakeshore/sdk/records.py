@@ -8,8 +8,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from lakeshore.core.ids import text_of
+from lakeshore.core.logbook import told
 from lakeshore.core.rows import Attempt as StoredAttempt
 from lakeshore.core.rows import InvocationRow
+from lakeshore.core.rows import Progress as StoredProgress
 from lakeshore.core.states import QueueState, State
 
 
@@ -26,8 +28,22 @@ class Attempt(Struct, frozen=True, rename="camel"):
     reason: str | None
 
 
+class Progress(Struct, frozen=True, rename="camel"):
+    """How far a body is, as it said last, at `at`. `total` is None where it does not know. As text:
+    "340/1000 (34 %)"."""
+
+    done: int | float
+    total: int | float | None
+    at: datetime
+    text: str = ""
+
+    def __str__(self) -> str:
+        return told(StoredProgress(self.done, self.total, 0.0, self.text))
+
+
 class Invocation(Struct, frozen=True, rename="camel"):
-    """One invocation as it is now. Times are aware datetimes in UTC."""
+    """One invocation as it is now. Times are aware datetimes in UTC. `lines` are those of its log; in a
+    list `progress` and `lines` of one that runs may be some seconds, or an attempt, behind."""
 
     id: str
     queue: str
@@ -46,9 +62,10 @@ class Invocation(Struct, frozen=True, rename="camel"):
     reason: str | None
     parent: str | None
     retry_of: str | None
-    progress: Any = None
+    progress: Progress | None = None
     prefix: str = ""
     attempts: tuple[Attempt, ...] = ()
+    lines: int = 0
 
 
 class QueueInfo(Struct, frozen=True, rename="camel"):
@@ -70,6 +87,7 @@ class QueueInfo(Struct, frozen=True, rename="camel"):
     seed: int | None = None
     retention: float | None = None
     workers: tuple[WorkerInfo, ...] = ()
+    storage: str | None = None
 
 
 class QueueStats(Struct, frozen=True, rename="camel"):
@@ -234,9 +252,17 @@ def invocation_of(row: InvocationRow, queue: str) -> Invocation:
         reason=record.reason,
         parent=text_of(call.parent) if call.parent is not None else None,
         retry_of=text_of(call.retry_of) if call.retry_of is not None else None,
+        progress=_progress(record.progress),
         prefix=call.prefix,
         attempts=tuple(_attempt(attempt) for attempt in record.attempts),
+        lines=record.lines,
     )
+
+
+def _progress(stored: StoredProgress | None) -> Progress | None:
+    if stored is None:
+        return None
+    return Progress(stored.done, stored.total, _at(stored.at), stored.text)
 
 
 def _attempt(stored: StoredAttempt) -> Attempt:
@@ -367,6 +393,7 @@ def queue_of(row: dict[str, Any]) -> QueueInfo:
         seed=row["seed"],
         retention=row["retention"],
         workers=workers,
+        storage=row.get("storage"),
     )
 
 

@@ -9,26 +9,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from lakeshore.core.about import package_version
-from lakeshore.core.backend import Backend
+from lakeshore.core.backend import Backend, Timed
+from lakeshore.core.depot import Depot
 from lakeshore.core.errors import CannotListen, LakeshoreError, StoreLocked, StoreServed, Unreachable
 from lakeshore.core.framing import message_limit
-from lakeshore.core.plane import Plane, new_id
+from lakeshore.core.fresh import new_id
+from lakeshore.core.notes import Strays
+from lakeshore.core.plane import Plane
 from lakeshore.core.ports import Store
 from lakeshore.store.memory import MemoryStore
 from lakeshore.transports.dialing import dial
 
 from .address import MEMORY
+from .janitor import Janitor
 from .knocking import knock
 from .options import HostOptions
 from .session import There
 
 log = logging.getLogger("lakeshore")
+
+_LOOK_EVERY = 86400.0
+_FIRST_LOOK = 60.0  # seconds until it is looked for large values that are in vain
+_TIDYING = 1.0  # seconds that deleting may hold up an end
 
 
 class Residence:
@@ -57,11 +66,14 @@ class Residence:
         self.moved: Callable[[], None] = lambda: None
         self._lock: Any = None
         self._listener: Any = None
+        self._folder = ""  # of the socket of a plane in memory
         self._backend: Backend
         self._tasks: TaskGroup
         self._finding: anyio.Lock
         self._trouble = ""
         self._leaving = False
+        self._janitor = Janitor()
+        self._looking: Timed | None = None
 
     async def settle(self, backend: Backend, tasks: TaskGroup) -> None:
         """Open the plane here, unless another process of this machine has it.
@@ -114,6 +126,21 @@ class Residence:
                 await plane.aclose()
         finally:
             await self._move_out()
+            if self._looking is not None:
+                self._looking.cancel()
+            await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Delete what is to be deleted still, but not for long."""
+        tidied = self._backend.parker()
+
+        def ended() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._backend.post(lambda: tidied.set(None))
+
+        self._janitor.close(ended)
+        with anyio.move_on_after(_TIDYING):
+            await tidied.wait()
 
     async def _move_in(self) -> None:
         memory = self.path == MEMORY
@@ -127,6 +154,8 @@ class Residence:
                 retention=self.options.retention,
                 journal_bytes=(64 << 20) if memory else 1 << 30,
                 lease=self.options.lease,
+                unwanted=self._janitor.unwanted,
+                storage=self.options.storage,
             )
             await plane.open()
             if not memory:
@@ -135,6 +164,24 @@ class Residence:
             await self._move_out()
             raise
         self.plane = plane
+        self._look_later(_FIRST_LOOK)
+
+    def _look_later(self, seconds: float) -> None:
+        self._looking = self._backend.later(seconds, self.look_for_strays)
+
+    def look_for_strays(self) -> None:
+        """Have large values found that nothing refers to, as whoever put them there has died. On the loop."""
+        plane = self.plane
+        if plane is None or self._leaving:
+            return
+        self._look_later(_LOOK_EVERY)
+        for space in plane.head.spaces.values():
+            for place in space.depot.places:
+                tell = partial(self._found, plane, space.depot, place)
+                self._janitor.look(place, space.depot.folder, tell)
+
+    def _found(self, plane: Plane, depot: Depot, place: str, names: tuple[str, ...]) -> None:
+        self._backend.post(lambda: plane.engine.tell(depot, Strays(place, names)))
 
     def _store(self) -> Store:
         if self.path == MEMORY:
@@ -148,8 +195,29 @@ class Residence:
         return SqliteStore(self.path, sync=self.options.sync, served=self.served)
 
     async def _listen(self, plane: Plane) -> None:
-        from lakeshore.transports.listener import Listener
         from lakeshore.transports.places import unix_place
+
+        address = f"unix://{unix_place(self.path)}"
+        await self._tell_former(address)
+        self._accept(plane, address)
+        assert self._lock is not None
+        self._lock.describe(address=address, served=self.served)
+
+    def share(self) -> str:
+        """The address at which other processes of this user reach a plane in memory.
+
+        Raises: Unreachable where it is not here; CannotListen.
+        """
+        if self.plane is None:
+            raise Unreachable("the plane has ended")
+        listener = self._listener
+        if listener is None:
+            self._folder = self._folder or mkdtemp(prefix="lakeshore-")  # 0700
+            listener = self._accept(self.plane, f"unix://{self._folder}/plane.sock")
+        return str(listener.address)
+
+    def _accept(self, plane: Plane, address: str) -> Any:
+        from lakeshore.transports.listener import Listener
 
         reception = plane.let_in(
             version=package_version(),
@@ -158,8 +226,6 @@ class Residence:
             machine=self.machine,
             local=not self.served,
         )
-        address = f"unix://{unix_place(self.path)}"
-        await self._tell_former(address)
         self._listener = Listener(
             address,
             self._backend,
@@ -167,7 +233,7 @@ class Residence:
             limit=message_limit(self.options.payload_limit),
             replace=True,
         )
-        self._lock.describe(address=address, served=self.served)
+        return self._listener
 
     async def _tell_former(self, address: str) -> None:
         """Somebody who still listens there hosted the store until now, and may not know that it is over: its
@@ -183,6 +249,10 @@ class Residence:
         lock, self._lock = self._lock, None
         if listener is not None:
             await listener.aclose()
+        if self._folder:
+            with suppress(OSError):
+                os.rmdir(self._folder)
+            self._folder = ""
         if lock is not None:
             lock.release()
 

@@ -6,74 +6,72 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, NamedTuple
 
-from lakeshore.core.running import CURRENT, Running
+from lakeshore.core.keys import join
+from lakeshore.core.running import CURRENT, PLACE
 
-from .checks import sound
 
-# the prefix, the root, and the body that the scope was opened in: a scope around a worker is not its bodies'
-_PREFIX: ContextVar[tuple[str, str | None, Running | None] | None] = ContextVar(
-    "lakeshore_scope", default=None
-)
+class Scope(NamedTuple):
+    """One that is open. `anchored`: it, or one around it, was given a root. `body` is the one that it was
+    opened in: a scope around a worker is not its bodies'."""
+
+    prefix: str
+    root: str | None
+    anchored: bool
+    body: Any
+
+
+_SCOPE: ContextVar[Scope | None] = ContextVar("lakeshore_scope", default=None)
+_NONE = Scope("", None, False, None)
 
 
 @contextmanager
 def scope(prefix: str, *, root: str | os.PathLike[str] | None = None) -> Generator[str]:
-    """Set the prefix of what is submitted inside; nested scopes join.
+    """Set the prefix of what is submitted inside, and of keys; nested scopes join.
 
     Args:
         prefix: a relative POSIX path, such as "scenes/0007"; `..` climbs to a parent scope.
-        root: anchors it: the scopes around it don't count.
+        root: anchors it: the scopes around it don't count, and keys are in this folder, or in the object
+            store with this URL. The prefix travels with what is submitted inside, the root does not.
 
     Yields: the whole prefix.
     Raises: ValueError for an absolute path, a backslash, NUL, an empty part, or one that climbs
         out of the root.
     """
-    around = "" if root is not None else current_prefix()
-    whole = _join(around, prefix)
-    anchor = os.fspath(root) if root is not None else current_root()
-    token = _PREFIX.set((whole, anchor, CURRENT.get()))
+    around = scope_here()
+    whole = join("" if root is not None else around.prefix, prefix, "prefix")
+    anchor = os.fspath(root) if root is not None else around.root
+    before = _SCOPE.get()
+    _SCOPE.set(Scope(whole, anchor, root is not None or around.anchored, body_here()))
     try:
         yield whole
     finally:
-        _PREFIX.reset(token)
+        _SCOPE.set(before)  # not by a token: a generator may be closed in another context
 
 
-def current_prefix() -> str:
-    """The prefix in force here: the innermost scope's, else that of the body this runs in."""
-    return prefix_in(CURRENT.get())
+@contextmanager
+def apart(place: Any) -> Generator[None]:
+    """Inside, the call in place runs, with the scope that it has left open at its last step."""
+    outer, body = _SCOPE.get(), PLACE.get()
+    _SCOPE.set(place.scope)
+    PLACE.set(place)
+    try:
+        yield
+    finally:
+        place.scope = _SCOPE.get()
+        _SCOPE.set(outer)
+        PLACE.set(body)
 
 
-def prefix_in(running: Running | None) -> str:
-    """The same, inside the body that runs here, if any."""
-    scoped = _PREFIX.get()
-    if scoped is not None and scoped[2] is running:
-        return scoped[0]
-    return running.prefix if running is not None else ""
+def body_here() -> Any:
+    """The attempt, or the call in place, whose body runs here; None outside of bodies."""
+    return CURRENT.get() or PLACE.get()
 
 
-def current_root() -> str | None:
-    """The root in force here, or None for the default."""
-    scoped, running = _PREFIX.get(), CURRENT.get()
-    if scoped is not None and scoped[2] is running:
-        return scoped[1]
-    return running.root if running is not None else None
-
-
-def _join(around: str, prefix: str) -> str:
-    if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a scope's prefix is a string, not {type(prefix).__name__}")
-    if prefix.startswith("/") or "\\" in prefix or "\0" in prefix:
-        raise ValueError(f"{prefix!r} is not a prefix: use a relative path with forward slashes")
-    sound("a scope's prefix", prefix)
-    parts = around.split("/") if around else []
-    for part in prefix.split("/"):
-        if part == "":
-            raise ValueError(f"{prefix!r} is not a prefix: it has an empty part")
-        if part == "..":
-            if not parts:
-                raise ValueError(f"{prefix!r} climbs out of the root")
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)
+def scope_here() -> Scope:
+    """The innermost scope, else that of the body this runs in."""
+    scoped, body = _SCOPE.get(), body_here()
+    if scoped is not None and scoped.body is body:
+        return scoped
+    return _NONE if body is None else Scope(body.prefix, body.root, False, body)

@@ -44,6 +44,7 @@ class Serving(Struct, frozen=True):
         listen: where it takes links from other machines: `tcp://` and `tls://` addresses.
         tls_cert, tls_key: files in PEM, for `tls://`.
         auto_create: make queues on first use.
+        storage: where files are by key: a folder or a URL; None: under the root of each worker.
         insecure_loopback: nobody needs a token who connects from this machine.
         insecure: listen beyond this machine without TLS.
     """
@@ -57,6 +58,7 @@ class Serving(Struct, frozen=True):
     retention: float = 604800.0
     lease: float = 30.0
     payload_limit: int = 16777216
+    storage: str | None = None
     insecure_loopback: bool = False
     insecure: bool = False
 
@@ -165,6 +167,7 @@ def _host(serving: Serving) -> Host:
         retention=serving.retention,
         lease=serving.lease,
         payload_limit=serving.payload_limit,
+        storage=serving.storage,
     )
     found = hosts.claim(serving.store)
     if found is not None:

@@ -10,12 +10,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from msgspec import Struct
+from anyio import to_thread
+from msgspec import Struct, structs
 
+from lakeshore.core.away import Away
 from lakeshore.core.backend import current_backend
 from lakeshore.core.errors import Gap, PlaneClosed, StreamRestarted
 from lakeshore.core.messages import Chunk, Follow, FollowTopic, Outcome, Refusal, StreamEnd, StreamGap
-from lakeshore.core.values import unpack_frames
+from lakeshore.core.values import unpack, unpack_frames
 
 from .choices import Restarts
 from .connection import Connection, error_of
@@ -23,6 +25,7 @@ from .outcomes import raise_unless_succeeded
 from .records import moment
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 WINDOW = 2048  # frames the head may send ahead of what was read
 ROOM = 4 << 20  # bytes of the same
@@ -48,9 +51,9 @@ class Frame(Struct, Generic[T], frozen=True):
 class _Source:
     """A stream as the plane's loop sees it: what has come and was not fetched."""
 
-    def __init__(self, connection: Connection, target: bytes | str, since: int) -> None:
-        self._connection = connection
-        self._target, self._since = target, since
+    def __init__(self, connection: Connection, request: Callable[[int], Any]) -> None:
+        self._connection, self._request = connection, request
+        self._id = b""  # the invocation's, where it is of one
         self._came: deque[Any] = deque()
         self._waiter: Callable[[list[Any]], None] | None = None
         self._given = 0
@@ -85,16 +88,13 @@ class _Source:
     def close(self) -> None:
         """No more is wanted."""
         if self._req:
-            id = self._target if isinstance(self._target, bytes) else b""
-            self._connection.client().close_stream(self._req, id)
+            self._connection.client().close_stream(self._req, self._id)
 
     def _open(self) -> None:
         client = self._connection.client()
         self._req = client.number()
-        if isinstance(self._target, bytes):
-            message: Any = Follow(self._req, self._target, self._since, WINDOW, ROOM)
-        else:
-            message = FollowTopic(self._req, self._target, self._since, WINDOW, ROOM)
+        message = self._request(self._req)
+        self._id = getattr(message, "id", b"")
         client.open(message, self._arrived)
 
     def _arrived(self, message: Any) -> None:
@@ -104,21 +104,20 @@ class _Source:
             self._give(waiter)
 
 
-class _Reading:
-    """What both faces of a stream share: frames out of chunks, the cursor, and how it ends."""
+class Reading:
+    """What all streams share: items out of chunks, the cursor, and how it ends.
 
-    def __init__(
-        self, connection: Connection, target: bytes | str, since: int, types: tuple[Any, ...]
-    ) -> None:
-        if not isinstance(since, int) or isinstance(since, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"since={since!r}: a cursor is a frame's number, 0 for the first")
-        self.cursor: int = max(since, 0)
+    Args:
+        request: makes the request, of a number.
+    """
+
+    def __init__(self, connection: Connection, request: Callable[[int], Any], since: int) -> None:
+        self.cursor: int = since
         self._connection = connection
-        self._types = types
-        self._source = _Source(connection, target, self.cursor)
+        self._source = _Source(connection, request)
         self._messages: deque[Any] = deque()
         self._seen = 0
-        self._frames: deque[Frame[Any]] = deque()
+        self._frames: deque[Any] = deque()
         self._taken = self._size = 0
         self._over = False
 
@@ -127,20 +126,25 @@ class _Reading:
             with suppress(Exception):
                 self._connection.do(self._source.close)
 
+    _large = False  # whether items may have values that are in a storage
+
+    def _items(self, chunk: Chunk) -> list[Any]:
+        """What is in a chunk; each has a `seq`."""
+        raise NotImplementedError
+
+    def _with_value(self, item: Any) -> Any:
+        """An item with its value, wherever that is. Blocks."""
+        return item
+
     def _unpack(self) -> bool:
-        """Turn the next message into frames; False when there is no message."""
+        """Turn the next message into items; False when there is no message."""
         if not self._messages:
             return False
         message = self._messages.popleft()
         self._seen += 1
         if type(message) is Chunk:
-            times, values = unpack_frames(message.data, types=self._types)
-            seq, attempt, skip = message.seq, message.attempt, self.cursor - message.seq
-            frames = [
-                Frame(seq + number, value, attempt, at)
-                for number, (at, value) in enumerate(zip(times, values, strict=True))
-            ]
-            self._frames.extend(frames[skip:] if skip > 0 else frames)
+            items, skip = self._items(message), self.cursor - message.seq
+            self._frames.extend(items[skip:] if skip > 0 else items)
             self._taken, self._size = message.count - max(skip, 0), len(message.data)
             return True
         self._over = True
@@ -154,18 +158,45 @@ class _Reading:
         return True
 
 
-class Stream(_Reading, Generic[T]):
-    """Frames of an invocation or topic, live until its end; iterate it, in a `for`.
+class _Frames(Reading):
+    """Frames of an invocation or of a topic."""
 
-    `cursor` is the `since` that goes on after the last frame given. Usable in `with`.
-    """
+    def __init__(
+        self, connection: Connection, target: bytes | str, since: int, types: tuple[Any, ...]
+    ) -> None:
+        since = from_cursor(since)
 
-    cursor: int
+        def request(req: int) -> Follow | FollowTopic:
+            if isinstance(target, bytes):
+                return Follow(req, target, since, WINDOW, ROOM)
+            return FollowTopic(req, target, since, WINDOW, ROOM)
 
-    def __iter__(self) -> Iterator[Frame[T]]:
+        super().__init__(connection, request, since)
+        self._types = types
+
+    def _with_value(self, item: Any) -> Any:
+        if type(item.value) is not Away:
+            return item
+        from lakeshore.storage.values import bring_back  # which few programs need
+
+        return structs.replace(item, value=unpack(bring_back(item.value), types=self._types))
+
+    def _items(self, chunk: Chunk) -> list[Frame[Any]]:
+        times, values = unpack_frames(chunk.data, types=self._types)
+        self._large = self._large or Away in map(type, values)
+        return [
+            Frame(chunk.seq + number, value, chunk.attempt, at)
+            for number, (at, value) in enumerate(zip(times, values, strict=True))
+        ]
+
+
+class BlockingReading(Reading, Generic[Item]):
+    """A stream for threads: an iterator."""
+
+    def __iter__(self) -> Iterator[Item]:
         return self
 
-    def __next__(self) -> Frame[T]:
+    def __next__(self) -> Item:
         while not self._frames:
             if self._over:
                 raise StopIteration
@@ -178,22 +209,11 @@ class Stream(_Reading, Generic[T]):
             finally:
                 if self._over:
                     self._hang_up()
+        if self._large:
+            self._frames[0] = self._with_value(self._frames[0])  # before it counts as read
         frame = self._frames.popleft()
         self.cursor = frame.seq + 1
         return frame
-
-    def values(self, *, restarts: Restarts = "raise") -> Iterator[T]:
-        """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
-        unless `restarts="keep"`."""
-        keep = _keeps(restarts)
-        attempt = 0
-        for frame in self:
-            if attempt and frame.attempt != attempt and not keep:
-                self._frames.appendleft(frame)
-                self.cursor = frame.seq
-                raise StreamRestarted(frame.attempt)
-            attempt = frame.attempt
-            yield frame.value
 
     def close(self) -> None:
         """Stop reading; what was not read stays where it is."""
@@ -233,37 +253,43 @@ class Stream(_Reading, Generic[T]):
             self._connection.do(self._source.close)
 
 
-class AsyncStream(_Reading, Generic[T]):
-    """Frames of an invocation or topic, live until its end; iterate it, in an `async for`.
+class Stream(BlockingReading[Frame[T]], _Frames):
+    """Frames of an invocation or topic, live until its end; iterate it, in a `for`.
 
-    `cursor` is the `since` that goes on after the last frame given. Usable in `async with`.
+    `cursor` is the `since` that goes on after the last frame given. Usable in `with`.
     """
 
     cursor: int
 
-    def __aiter__(self) -> AsyncIterator[Frame[T]]:
-        return self
-
-    async def __anext__(self) -> Frame[T]:
-        frames = self._frames
-        if not frames:
-            await self._more()
-        frame = frames.popleft()
-        self.cursor = frame.seq + 1
-        return frame
-
-    async def values(self, *, restarts: Restarts = "raise") -> AsyncIterator[T]:
+    def values(self, *, restarts: Restarts = "raise") -> Iterator[T]:
         """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
         unless `restarts="keep"`."""
         keep = _keeps(restarts)
         attempt = 0
-        async for frame in self:
+        for frame in self:
             if attempt and frame.attempt != attempt and not keep:
                 self._frames.appendleft(frame)
                 self.cursor = frame.seq
                 raise StreamRestarted(frame.attempt)
             attempt = frame.attempt
             yield frame.value
+
+
+class AsyncReading(Reading, Generic[Item]):
+    """A stream for coroutines: an asynchronous iterator."""
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        frames = self._frames
+        if not frames:
+            await self._more()
+        if self._large:
+            frames[0] = await to_thread.run_sync(self._with_value, frames[0], abandon_on_cancel=True)
+        frame = frames.popleft()
+        self.cursor = frame.seq + 1
+        return frame
 
     async def aclose(self) -> None:
         """Stop reading; what was not read stays where it is."""
@@ -325,6 +351,35 @@ class AsyncStream(_Reading, Generic[T]):
             with suppress(PlaneClosed):
                 self._do(self._source.forget)
             raise
+
+
+class AsyncStream(AsyncReading[Frame[T]], _Frames):
+    """Frames of an invocation or topic, live until its end; iterate it, in an `async for`.
+
+    `cursor` is the `since` that goes on after the last frame given. Usable in `async with`.
+    """
+
+    cursor: int
+
+    async def values(self, *, restarts: Restarts = "raise") -> AsyncIterator[T]:
+        """Bare values. Raises StreamRestarted when an attempt is replaced after it gave some,
+        unless `restarts="keep"`."""
+        keep = _keeps(restarts)
+        attempt = 0
+        async for frame in self:
+            if attempt and frame.attempt != attempt and not keep:
+                self._frames.appendleft(frame)
+                self.cursor = frame.seq
+                raise StreamRestarted(frame.attempt)
+            attempt = frame.attempt
+            yield frame.value
+
+
+def from_cursor(since: int) -> int:
+    """Where a stream begins. Raises: TypeError."""
+    if not isinstance(since, int) or isinstance(since, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"since={since!r}: a cursor is a frame's number, 0 for the first")
+    return max(since, 0)
 
 
 def _keeps(restarts: str) -> bool:

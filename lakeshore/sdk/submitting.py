@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
 
+from msgspec import structs
+
+from lakeshore.core.away import AWAY_BYTES
 from lakeshore.core.bodies import check_size
 from lakeshore.core.errors import Refused, SubmitErrors
 from lakeshore.core.extensions.leaves import class_of
+from lakeshore.core.fresh import new_id
 from lakeshore.core.ids import text_of
 from lakeshore.core.messages import Accepted, Refusal, Submit, SubmitMany
-from lakeshore.core.plane import new_id
 from lakeshore.core.rows import Call
 from lakeshore.core.running import CURRENT
 from lakeshore.core.settings import DEFAULT
@@ -21,7 +24,7 @@ from lakeshore.core.values import NO_ARGUMENTS, pack, pack_call
 
 from .checks import LONGEST, finite, flag, sound
 from .connection import error_of
-from .scope import prefix_in
+from .scope import scope_here
 from .udf import UDF
 
 T = TypeVar("T")
@@ -40,7 +43,8 @@ class Submitter:
         durable: whether bodies must be found again by another process.
         known: where this process's workers find bodies by their local name.
         wall: seconds since 1970.
-        payload_limit: bytes the packed arguments of one call may take.
+        payload_limit: bytes the packed arguments of one call may take. Larger ones are put into the
+            storage, or refused, by `stow`.
     """
 
     def __init__(
@@ -69,8 +73,6 @@ class Submitter:
         if args or kwargs or udf.takes_some:
             udf.bind(args, kwargs)
             packed = pack_call(args, kwargs)
-        if len(packed) > self.payload_limit:
-            check_size(packed, self.payload_limit, f"the arguments of {udf.name}")
         options = udf.options(timeout, self._durable)
         if udf.known_in is not self._known:
             self._known[udf.local_name] = udf  # before it is noted: other threads submit it too
@@ -86,7 +88,7 @@ class Submitter:
             req,
             new_id(),
             udf.queue or DEFAULT,
-            Call(options, packed, prefix_in(running), key, parent),
+            Call(options, packed, scope_here().prefix, key, parent),
             priority,
             digest,
             strict,
@@ -96,6 +98,25 @@ class Submitter:
             False,
             function,
         )
+
+    def is_large(self, message: Submit) -> bool:
+        """Whether its arguments are to be put into the storage, where there is one."""
+        args = message.call.args
+        return args is not None and len(args) > min(AWAY_BYTES, self.payload_limit)
+
+    def stow(self, message: Submit, storage: str, folder: str) -> Submit:
+        """The message with its large arguments in the storage. Blocks.
+
+        Raises: PayloadTooLarge where there is no storage; StorageFailed.
+        """
+        args, name = message.call.args or b"", message.call.options.function.name
+        if not storage:
+            check_size(args, self.payload_limit, f"the arguments of {name}")
+            return message
+        from lakeshore.storage.values import put_away  # which few programs need
+
+        call = structs.replace(message.call, args=put_away(args, storage, folder))
+        return structs.replace(message, call=call)
 
     def _take_options(self, udf: UDF[..., Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         given = {name: kwargs.pop(name) for name in list(kwargs) if name in _OPTIONS}
@@ -247,6 +268,21 @@ class ManyResults:
             size += weight
         if part:
             yield part
+
+    def stow(
+        self, part: list[tuple[int, Submit]], submitter: Submitter, storage: str, folder: str
+    ) -> list[tuple[int, Submit]]:
+        """A part with its large arguments in the storage; what can't be put there is noted and left out.
+        Blocks."""
+        stowed: list[tuple[int, Submit]] = []
+        for index, message in part:
+            try:
+                if submitter.is_large(message):
+                    message = submitter.stow(message, storage, folder)
+                stowed.append((index, message))
+            except Exception as error:
+                self.errors[index] = error
+        return stowed
 
     def message(self, part: list[tuple[int, Submit]]) -> SubmitMany:
         """The request that submits a part."""

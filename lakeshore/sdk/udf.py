@@ -16,7 +16,8 @@ from lakeshore.core.settings import check_name
 
 from . import forks, functions
 from .checks import finite, sound
-from .choices import By
+from .choices import By, Runner
+from .in_place import run_in_place
 
 if TYPE_CHECKING:
     from .face import Face
@@ -52,7 +53,7 @@ class UDF(Generic[P, R]):
         priority: float = 0.0,
         name: str | None = None,
         by: By = "auto",
-        runner: str | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.kind: str = body_kind(fn)
         self.fn = fn
@@ -67,9 +68,9 @@ class UDF(Generic[P, R]):
         self.priority: float = finite("priority", priority)
         if by not in ("auto", "ref", "value"):
             raise ValueError(f"by={by!r}: a body travels by auto, ref or value")
-        if runner not in (None, "inline"):
-            raise ValueError(f"runner={runner!r}: this version runs bodies inline; leave it out")
-        self.by = by
+        if runner not in (None, "inline", "process"):
+            raise ValueError(f"runner={runner!r}: a body runs inline or in a process of its own (process)")
+        self.by, self.runner = by, runner
         if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"name={name!r}: a name is a string")
         self.name: str = sound("name", name or _display_name(fn))
@@ -107,14 +108,14 @@ class UDF(Generic[P, R]):
         """
         running = running_here()
         if self.queue is None or (running is not None and running.body is self):
-            return self.fn(*args, **kwargs)
+            return run_in_place(self, args, kwargs)
         from .calls import call_through
 
         return call_through(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run in place, whatever the queue."""
-        return self.fn(*args, **kwargs)
+        return run_in_place(self, args, kwargs)
 
     @overload
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> str: ...
@@ -236,7 +237,13 @@ class UDF(Generic[P, R]):
             if len(self._options) >= _KEPT_OPTIONS:  # a timeout of its own at each call
                 self._options.clear()
             options = self._options[timeout, durable] = Options(
-                self._function(durable), self.kind, timeout, self.retries, self.retry_delay, self.retry_cap
+                self._function(durable),
+                self.kind,
+                timeout,
+                self.retries,
+                self.retry_delay,
+                self.retry_cap,
+                self.runner or "",
             )
             options.keep(self)
         return options
@@ -278,6 +285,7 @@ _OPTION_NAMES = (
     "priority",
     "name",
     "by",
+    "runner",
 )
 
 
@@ -299,7 +307,7 @@ def udf(
     priority: float = 0.0,
     name: str | None = None,
     by: By = "auto",
-    runner: str | None = None,
+    runner: Runner | None = None,
 ) -> UDF[P, R]: ...
 @overload
 def udf(
@@ -313,7 +321,7 @@ def udf(
     priority: float = 0.0,
     name: str | None = None,
     by: By = "auto",
-    runner: str | None = None,
+    runner: Runner | None = None,
 ) -> Callable[[Callable[P, R]], UDF[P, R]]: ...
 def udf(fn: Any = None, /, **options: Any) -> Any:
     """Make a function submittable: `@udf`, `@udf(retries=3)` or `udf(fn, queue="q")`.
@@ -330,6 +338,8 @@ def udf(fn: Any = None, /, **options: Any) -> Any:
         priority: in a queue of kind priority or boltzmann.
         name: for display.
         by: how the body travels to other processes: "ref", "value", or "auto".
+        runner: "process": in a process of its own, whatever the worker does with others; "inline": in the
+            worker's; None: as the worker was started.
 
     Raises: TypeError for a class or what can't be called, ValueError for a wrong option.
     """

@@ -10,10 +10,11 @@ import msgspec
 
 from lakeshore.core import messages as m
 from lakeshore.core.errors import NotFound
+from lakeshore.core.fresh import new_id
 from lakeshore.core.ids import parse, text_of
-from lakeshore.core.plane import new_id
 from lakeshore.core.settings import check_name, check_patch, declare
 from lakeshore.core.states import QueueState, State
+from lakeshore.storage.urls import check_storage
 
 from . import records
 from .checks import flag, patience, seconds, sound, whole
@@ -42,6 +43,12 @@ def result(inv: str, type: Any = None) -> Verb[Any]:
     """Wait for the end; the value, or what it ended with as an exception."""
     id, types = known(inv), () if type is None else (type,)
     return Verb(lambda req: m.Wait(req, id), lambda answer: value_of(answer, types), id)
+
+
+def outcome(inv: str) -> Verb[m.Outcome]:
+    """Wait for the end, as it came."""
+    id = known(inv)
+    return Verb(lambda req: m.Wait(req, id), lambda answer: answer, id)
 
 
 def get(inv: str) -> Verb[records.Invocation]:
@@ -109,8 +116,35 @@ def prune(older_than: float | timedelta | None) -> Verb[int]:
 def add_queue(name: str, given: dict[str, Any]) -> Verb[records.QueueInfo]:
     """Create a queue."""
     check_name(name)
-    settings = declare(storable({key: value for key, value in given.items() if value is not None}))
+    given = _placed({key: value for key, value in given.items() if value is not None})
+    settings = declare(storable(given))
     return Verb(lambda req: m.AddQueue(req, name, settings), _queue)
+
+
+def _placed(given: dict[str, Any]) -> dict[str, Any]:
+    """With the whole path of a folder that was given as a storage."""
+    return {**given, "storage": check_storage(given["storage"])} if given.get("storage") else given
+
+
+def show_storage(queue: str = "") -> Verb[tuple[str, str]]:
+    """Where the files of a queue are by key (empty: under the root of each worker; without a name, of a queue
+    that says nothing itself), and the folder there for large values."""
+
+    def read(answer: Any) -> tuple[str, str]:
+        return answer.value["storage"], answer.value["folder"]
+
+    return Verb(lambda req: m.ShowStorage(req, queue), read)
+
+
+def own_storage() -> Verb[str | None]:
+    """What the namespace itself says about that, if anything."""
+    return Verb(m.ShowStorage, lambda answer: answer.value["own"])
+
+
+def set_storage(where: str | None) -> Verb[str]:
+    """Keep them in a folder or an object store; None: where the head says."""
+    place = None if where is None else check_storage(where)
+    return Verb(lambda req: m.SetStorage(req, place), lambda answer: str(answer.value["storage"]))
 
 
 def list_queues(state: str | Iterable[str] | None) -> Verb[list[records.QueueInfo]]:
@@ -132,7 +166,7 @@ def patch_queue(name: str, changes: dict[str, Any], *, elasticity: bool = False)
     queue_named(name)
     if not changes:
         raise TypeError("queues.patch changes what it is given, and it was given nothing")
-    checked = check_patch(storable(changes), elasticity=elasticity)
+    checked = check_patch(storable(_placed(changes)), elasticity=elasticity)
     return Verb(lambda req: m.PatchQueue(req, name, checked), _queue)
 
 

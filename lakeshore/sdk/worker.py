@@ -15,7 +15,9 @@ from anyio.abc import TaskStatus
 from lakeshore.core.backend import running_loop
 from lakeshore.core.errors import WouldDeadlock
 
+from .choices import Runner
 from .face import Face
+from .processes.options import Processes
 from .worker_options import Event, Hooks, WorkerOptions
 from .working import Working
 
@@ -28,8 +30,8 @@ def run_worker(
     queues: Sequence[str] = (),
     once: bool = False,
     drain: bool = False,
-    slots: int = 1,
-    runner: str = "inline",
+    slots: int | None = None,
+    runner: Runner | Processes = "inline",
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
     allow_pickle: bool = True,
@@ -38,6 +40,7 @@ def run_worker(
     root: str | os.PathLike[str] | None = None,
     grace: float = 30.0,
     hooks: Hooks | None = None,
+    capture: bool = True,
     stop: Event | None = None,
 ) -> int:
     """Run bodies of a plane in this thread until told to stop; returns how many it ran.
@@ -52,11 +55,14 @@ def run_worker(
             once where nothing can be claimed.
         drain: return when nothing is left that it may run (it waits for retry delays, not for
             delays the submitter asked for).
-        slots: how many bodies at once.
+        slots: how many bodies at once; 1, or one for each of the GPUs that `runner` deals out.
+        runner: "inline", in this process; "process", each in one of its own, as `Processes(...)` may say
+            in more detail. A body that names a runner itself has that one.
         name, labels: for display.
         allow_pickle: whether bodies may come as pickles.
         grace: seconds that running bodies share once it drains; what is left then goes back.
         hooks: what to call besides bodies.
+        capture: whether what bodies print and log is kept with their invocations, too (`q.logs`).
         stop: an event that drains it. A `threading.Event` is waited for on one daemonic thread, whatever
             the number of workers it is given to; that ends when the event is set.
 
@@ -79,6 +85,7 @@ def run_worker(
         root,
         grace,
         hooks,
+        capture,
     )
     signals = threading.current_thread() is threading.main_thread()
 
@@ -107,8 +114,8 @@ async def arun_worker(
     queues: Sequence[str] = (),
     once: bool = False,
     drain: bool = False,
-    slots: int = 1,
-    runner: str = "inline",
+    slots: int | None = None,
+    runner: Runner | Processes = "inline",
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
     allow_pickle: bool = True,
@@ -117,6 +124,7 @@ async def arun_worker(
     root: str | os.PathLike[str] | None = None,
     grace: float = 30.0,
     hooks: Hooks | None = None,
+    capture: bool = True,
     stop: Event | None = None,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> int:
@@ -137,6 +145,7 @@ async def arun_worker(
         root,
         grace,
         hooks,
+        capture,
     )
     return await Working(q, options, stop).run(task_status=task_status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,8 +11,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from lakeshore.core.settings import check_name
+from lakeshore.core.worker import CLEANUP
 
 from .checks import LONGEST, finite, flag, sound, whole
+from .processes.options import Processes, chosen, dealt, slots_of
 from .run import Run
 
 _MOST_SLOTS = 1_000_000
@@ -24,7 +27,7 @@ class Hooks(Struct, frozen=True):
     Args:
         on_host_setup: once, before the first claim; if it raises, the worker ends with that error.
         on_run_setup: before each body, in its context, with `dls.run`; if it raises, that
-            invocation fails.
+            invocation fails. Where that runs in a process of its own, it is called there.
         on_shutdown: once, when draining ends.
     """
 
@@ -53,8 +56,8 @@ class WorkerOptions:
         queues: Sequence[str],
         once: bool,
         drain: bool,
-        slots: int,
-        runner: str,
+        slots: int | None,
+        runner: str | Processes,
         name: str | None,
         labels: Mapping[str, str] | None,
         allow_pickle: bool,
@@ -63,14 +66,18 @@ class WorkerOptions:
         root: str | os.PathLike[str] | None,
         grace: float,
         hooks: Hooks | None,
+        capture: bool = True,
     ) -> None:
         if isinstance(queues, str | bytes) or not isinstance(queues, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"queues={queues!r}: pass a list of names")
         for flagged, value in (("once", once), ("drain", drain), ("allow_pickle", allow_pickle)):
             flag(flagged, value)
-        whole("slots", slots, 1, _MOST_SLOTS)
-        if runner != "inline":
-            raise ValueError(f"runner={runner!r}: this version runs bodies inline")
+        flag("capture", capture)
+        self.runner, self.processes = chosen(runner)
+        if slots is not None:
+            whole("slots", slots, 1, _MOST_SLOTS)
+        self.slots = slots_of(slots, self.processes)
+        dealt(self.processes.gpus)
         if isinstance(trust, str | bytes):
             raise TypeError(f"trust={trust!r}: pass a list of module names")
         flag("strict_source", strict_source)
@@ -81,15 +88,36 @@ class WorkerOptions:
         if hooks is not None and not isinstance(hooks, Hooks):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"hooks={hooks!r}: pass Hooks(...)")
         self.queues = tuple(check_name(queue) for queue in queues)
-        self.once, self.drain, self.slots = once, drain, slots
+        self.once, self.drain = once, drain
         self.name = sound("name", name or f"{socket.gethostname()}-{os.getpid()}")
         self.labels = _labels(labels)
         self.allow_pickle, self.grace = allow_pickle, float(grace)
         self.root = os.fspath(root) if root is not None else None
-        self.hooks = hooks or Hooks()
+        self.hooks, self.capture = hooks or Hooks(), capture
         self.trust, self.strict_source = tuple(trust), strict_source
         self.daemon, self.packages = False, dict[str, str]()  # what else it says of itself
+        self.cleanup = CLEANUP  # seconds that a stopped body in a process may go on
+        self.hooks_name = self.log_format = ""  # of a daemon: where its hooks are from, and how it logs
         self.beats = True  # a thread of this process says that it lives; a daemon's parent does that for it
+
+
+def load_hooks(name: str) -> Hooks | None:
+    """The hooks that `daemon start --hooks` names. Raises: ValueError, TypeError; what importing raises."""
+    if not name:
+        return None
+    module, _, attribute = name.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # it is what the module itself imports
+        raise ValueError(f"--hooks {name}: there is no module {error.name} to import here") from None
+    if not hasattr(loaded, attribute):
+        raise ValueError(f"--hooks {name}: {module} has no {attribute}")
+    found = getattr(loaded, attribute)
+    if not isinstance(found, Hooks):
+        raise TypeError(f"--hooks {name} is {found!r}: name a dls.Hooks(...)")
+    return found
 
 
 def _labels(labels: Any) -> dict[str, str]:

@@ -19,10 +19,12 @@ from msgspec import structs
 
 from lakeshore.core.backend import Backend, Parker, Timed, current_backend
 from lakeshore.core.errors import PlaneFailed
+from lakeshore.core.fresh import new_id
 from lakeshore.core.messages import Hello, Refusal, Welcome
-from lakeshore.core.plane import new_id
 from lakeshore.core.worker import CLEANUP, Worker
-from lakeshore.runners.inline import InlineRunner
+from lakeshore.runners.capture import capturing
+from lakeshore.runners.lines import Notebook
+from lakeshore.storage.values import StoredValues
 
 from .beating import BEATS, Beater
 from .connection import error_of
@@ -30,6 +32,7 @@ from .face import Face
 from .functions import process_mark
 from .host import Host, closed_error
 from .knocking import knock, versions
+from .processes.parent import Runners
 from .resolver import Resolver
 from .run import Run
 from .run import run as run_proxy
@@ -64,7 +67,7 @@ class Working:
         self._finished: Parker[None]
         self._registered: Parker[BaseException | None] | None = None
         self._worker: Worker | None = None
-        self._runner: InlineRunner | None = None
+        self._runner: Runners | None = None
         self._session: Session | None = None
         self._beater: Beater | None = None
         self._link: Any = None
@@ -81,7 +84,8 @@ class Working:
         self._host, hooks = self._face.host(), self._options.hooks
         await _call(hooks.on_host_setup)
         try:
-            await self._run(signals, task_status)
+            with capturing(self._options.capture):
+                await self._run(signals, task_status)
         except BaseException as error:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + CLEANUP
@@ -138,14 +142,25 @@ class Working:
                 finally:
                     if self._worker is not None and self._runner is not None:
                         self._worker.drain()
+                        await self._let_publish(self._worker)
                         self._runner.close()
                     slots.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True) as scope:
                 scope.deadline = anyio.current_time() + _GOODBYE
+                if self._runner is not None:
+                    await self._runner.aclose()
                 await self._leave()
         if error is not None:
             raise error
+
+    async def _let_publish(self, worker: Worker) -> None:
+        """Files on their way to their keys get there: in the middle, another attempt might come first."""
+        published = self._backend.parker()
+        worker.when_published(lambda: published.set(None))
+        with anyio.CancelScope(shield=True) as scope:
+            scope.deadline = anyio.current_time() + _GOODBYE
+            await published.wait()
 
     def _make(self, slots: TaskGroup) -> None:
         """The worker and its runner, which have no link yet."""
@@ -156,11 +171,15 @@ class Working:
             trust=options.trust,
             strict_source=options.strict_source,
         )
+        setup = options.hooks.on_run_setup
+        setup = None if setup is None else partial(_set_up, setup)
+        runners = self._runner = Runners(options, self._face, host, backend, slots, setup)
         worker = self._worker = Worker(
             self._hello(),
             _NOWHERE,
             resolve=resolver,
-            keep=resolver.keep,
+            keep=runners.keeping(resolver.keep),
+            elsewhere=runners.elsewhere,
             timer=backend.later,
             now=backend.now,
             payload_limit=host.options.payload_limit,
@@ -172,9 +191,9 @@ class Working:
             plane=self._face,
             root=options.root,
         )
-        setup = options.hooks.on_run_setup
-        setup = None if setup is None else partial(_set_up, setup)
-        self._runner = worker.runner = InlineRunner(worker, slots, backend, setup=setup)
+        worker.notes = Notebook(worker.scribe, backend.post)
+        worker.values = StoredValues()
+        runners.work_for(worker)
 
     def _hello(self) -> Hello:
         options = self._options

@@ -30,7 +30,9 @@ from lakeshore.core.rows import (
     MetaRow,
     Missing,
     Query,
+    WantedObjects,
     WorkerRow,
+    log_of,
 )
 from lakeshore.core.states import LIVE, State
 
@@ -105,6 +107,11 @@ def _get_key(conn: Connection, query: GetKey) -> KeyRow | None:
         (conn.space(query.namespace), query.queue, query.key),
     ).fetchone()
     return found and KeyRow(query.namespace, query.queue, query.key, *found)
+
+
+def _wanted_objects(conn: Connection, query: WantedObjects) -> frozenset[str]:
+    n, wanted = conn.space(query.namespace), "SELECT 1 FROM objects WHERE n = ? AND name = ? LIMIT 1"
+    return frozenset(name for name in query.names if conn.execute(wanted, (n, name)).fetchone())
 
 
 def _get_function(conn: Connection, query: GetFunction) -> bytes | None:
@@ -340,13 +347,14 @@ def _live(conn: Connection, n: int, row: InvocationRow) -> LiveRow:
         digest = found[0] if found else b""
     if not row.record.attempt:  # only an attempt writes frames
         return LiveRow(row, digest=digest)
-    return LiveRow(row, *_extent(conn, n, row.id), digest)
+    return LiveRow(row, *_extent(conn, n, row.id), digest, _extent(conn, n, log_of(row.id)))
 
 
 _ANSWER: dict[type, Callable[[Connection, Any], Any]] = {
     GetInvocation: _get_invocation,
     GetBlob: _get_blob,
     GetKey: _get_key,
+    WantedObjects: _wanted_objects,
     GetChunks: _get_chunks,
     GetExtent: _get_extent,
     GetMarks: _get_marks,

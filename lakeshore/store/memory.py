@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
@@ -34,6 +34,7 @@ from lakeshore.core.rows import (
     LoadLive,
     MetaRow,
     Missing,
+    ObjectRow,
     ProviderRow,
     Prune,
     Pruned,
@@ -42,7 +43,9 @@ from lakeshore.core.rows import (
     TokenRow,
     TopicRow,
     Trim,
+    WantedObjects,
     WorkerRow,
+    log_of,
 )
 from lakeshore.core.states import LIVE
 
@@ -69,6 +72,8 @@ class MemoryStore:
         self.used: int = 0  # bytes, estimated
         self._spaces: dict[str, Invocations] = {}
         self._blobs: dict[tuple[str, bytes, str], bytes] = {}
+        self._objects: dict[tuple[str, bytes], dict[str, str]] = {}  # place by name, of each invocation
+        self._wanted: Counter[tuple[str, str]] = Counter()  # by namespace and name: who has it
         self._keys: dict[tuple[str, bytes], dict[str, KeyRow]] = {}  # by queue
         self._chunks: dict[tuple[str, bytes], list[ChunkRow]] = {}  # each sorted by seq
         self._queues: dict[tuple[str, bytes], QueueRow] = {}
@@ -113,7 +118,7 @@ class MemoryStore:
         lost = self._insert(batch.inserts.values()) if batch.inserts else ()
         if batch.updates:
             self._update(batch.updates.values())
-        if batch.blobs or batch.keys or batch.chunks or batch.trims:
+        if batch.blobs or batch.objects or batch.keys or batch.chunks or batch.trims:
             self._put_parts(batch, lost)
         if batch.queues or batch.topics or batch.workers or batch.functions:
             self._put_others(batch)
@@ -178,12 +183,22 @@ class MemoryStore:
                 keys = self._keys.setdefault((key.namespace, key.queue), {})
                 self.used += 0 if key.key in keys else _PART
                 keys[key.key] = key
+        for thing in batch.objects:
+            if (thing.namespace, thing.id) not in lost:
+                self._put_object(thing)
         for chunk in batch.chunks:
             if (chunk.namespace, chunk.owner) not in lost:
                 self._put_chunk(chunk)
         for trim in batch.trims:
             if (trim.namespace, trim.owner) not in lost:
                 self._trim(trim)
+
+    def _put_object(self, thing: ObjectRow) -> None:
+        objects = self._objects.setdefault((thing.namespace, thing.id), {})
+        if thing.name not in objects:
+            self._wanted[thing.namespace, thing.name] += 1
+            self.used += _PART
+        objects[thing.name] = thing.place
 
     def _put_chunk(self, chunk: ChunkRow) -> None:
         chunks = self._chunks.setdefault((chunk.namespace, chunk.owner), [])
@@ -245,6 +260,7 @@ class MemoryStore:
         begin = bisect_right(space.ids, prune.after)
         looked_at = space.ids[begin : begin + prune.limit]
         gone: list[bytes] = []
+        objects: list[tuple[str, str]] = []
         wait = float("inf")
         for id in looked_at:
             row = space.rows[id]
@@ -254,6 +270,7 @@ class MemoryStore:
                 gone.append(id)
                 space.remove(row)
                 self._delete(row)
+                objects += self._drop_objects(row)
             else:
                 wait = min(wait, (prune.now if ended_at is None else ended_at) - before)
         if gone:
@@ -262,9 +279,9 @@ class MemoryStore:
             self._pruned[prune.namespace] = max(gone[-1], self._pruned.get(prune.namespace, b""))
             space.fold()  # what is gone is not to be kept by the index
         if len(looked_at) == prune.limit:
-            return Pruned(tuple(gone), looked_at[-1], wait)
+            return Pruned(tuple(gone), looked_at[-1], wait, tuple(objects))
         self._sweep(prune)
-        return Pruned(tuple(gone), None, wait)
+        return Pruned(tuple(gone), None, wait, tuple(objects))
 
     def _sweep(self, prune: Prune) -> None:
         """The end of a prune: ended workers, old events, functions that nothing used since the last one."""
@@ -286,7 +303,8 @@ class MemoryStore:
         self.used -= _size(row)
         for part in ("args", "result"):
             self._drop_blob(row.namespace, row.id, part)
-        self._drop_chunks(row.namespace, row.id)
+        for owner in (row.id, log_of(row.id)):
+            self._drop_chunks(row.namespace, owner)
         if row.call.key:
             keys = self._keys.get((row.namespace, row.queue), {})
             if (key := keys.get(row.call.key)) and key.id == row.id:
@@ -296,6 +314,15 @@ class MemoryStore:
                     del self._keys[row.namespace, row.queue]
         if function := row.call.options.function.value:
             self._uses[function] -= 1
+
+    def _drop_objects(self, row: InvocationRow) -> Iterator[tuple[str, str]]:
+        """Those that nothing has any more."""
+        for name, place in self._objects.pop((row.namespace, row.id), {}).items():
+            self.used -= _PART
+            self._wanted[row.namespace, name] -= 1
+            if not self._wanted[row.namespace, name]:
+                del self._wanted[row.namespace, name]
+                yield place, name
 
     def _drop_blob(self, namespace: str, id: bytes, part: str) -> None:
         if (data := self._blobs.pop((namespace, id, part), None)) is not None:
@@ -314,6 +341,9 @@ class MemoryStore:
 
     def _get_blob(self, query: GetBlob) -> bytes | None:
         return self._blobs.get((query.namespace, query.id, query.part))
+
+    def _wanted_objects(self, query: WantedObjects) -> frozenset[str]:
+        return frozenset(name for name in query.names if self._wanted[query.namespace, name])
 
     def _get_key(self, query: GetKey) -> KeyRow | None:
         return self._keys.get((query.namespace, query.queue), {}).get(query.key)
@@ -386,13 +416,15 @@ class MemoryStore:
                 if row.state in LIVE:
                     key = self._keys.get((namespace, row.queue), {}).get(row.call.key)
                     digest = key.digest if key and row.call.key and key.id == row.id else b""
-                    live.append(LiveRow(row, *self._extent(namespace, row.id), digest))
+                    log = self._extent(namespace, log_of(row.id))
+                    live.append(LiveRow(row, *self._extent(namespace, row.id), digest, log))
         return live
 
     _ANSWER: ClassVar[dict[type, Callable[..., Any]]] = {
         GetInvocation: _get_invocation,
         GetBlob: _get_blob,
         GetKey: _get_key,
+        WantedObjects: _wanted_objects,
         GetChunks: _get_chunks,
         GetExtent: _get_extent,
         GetMarks: _get_marks,

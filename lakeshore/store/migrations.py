@@ -75,7 +75,14 @@ CREATE TABLE tokens (id BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE providers (id BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 """
 
-STEPS: tuple[str, ...] = (_1, _2)
+# Large values that are objects of a storage: who has which, and who else has it.
+_3 = """
+CREATE TABLE objects (n INTEGER NOT NULL, id BLOB NOT NULL, name TEXT NOT NULL, place TEXT NOT NULL,
+    PRIMARY KEY (n, id, name)) WITHOUT ROWID;
+CREATE INDEX objects_name ON objects (n, name);
+"""
+
+STEPS: tuple[str, ...] = (_1, _2, _3)
 
 
 def migrate(conn: sqlite3.Connection, path: str, steps: tuple[str, ...] = STEPS) -> int:

@@ -18,6 +18,7 @@ from lakeshore.core.rows import (
     Prune,
     Pruned,
     TokenRow,
+    log_of,
 )
 
 from .codec import NUMBER, PART, STATE, decode_call, decode_record, encode, encode_call
@@ -55,7 +56,7 @@ def _apply_one(conn: Connection, batch: Batch, epoch: int) -> bool:
     """Whether all of a batch could be stored by one statement, as it can most often while little
     goes on: that is a transaction of its own, in half the time."""
     if len(batch.inserts) + len(batch.updates) != 1 or (
-        batch.blobs or batch.keys or batch.chunks or batch.trims or batch.functions
+        batch.blobs or batch.objects or batch.keys or batch.chunks or batch.trims or batch.functions
         or batch.queues or batch.topics or batch.workers or batch.admin or batch.prunes
     ):  # fmt: skip
         return False
@@ -189,6 +190,15 @@ def _put_parts(conn: Connection, batch: Batch, lost: Collection[tuple[str, bytes
                 if (r.namespace, r.id) not in lost
             ],
         )
+    if batch.objects:
+        conn.executemany(
+            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)",
+            [
+                (conn.make_space(r.namespace), r.id, r.name, r.place)
+                for r in batch.objects
+                if (r.namespace, r.id) not in lost
+            ],
+        )
     if batch.keys:
         conn.executemany(
             "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)",
@@ -300,17 +310,16 @@ def _prune(conn: Connection, prune: Prune) -> Pruned:
             keys.append((n, queue, call.key, id))
         if call.options.function.value:
             hashes[call.options.function.value] += 1
-    if ids:
-        _delete(conn, n, ids, keys, hashes.items())
+    objects = _delete(conn, n, ids, keys, hashes.items()) if ids else ()
     if len(rows) == prune.limit:
-        return Pruned(tuple(ids), rows[-1][0], wait)
+        return Pruned(tuple(ids), rows[-1][0], wait, objects)
     conn.execute("DELETE FROM workers WHERE n = ? AND ended_at < ?", (n, prune.ended_before))
     if prune.events:
         conn.execute("DELETE FROM events WHERE n = ? AND id < ?", (n, floor(prune.ended_before)))
     conn.execute("DELETE FROM functions WHERE hash IN (SELECT hash FROM uses WHERE uses = 0 AND idle = 1)")
     conn.execute("DELETE FROM uses WHERE uses = 0 AND idle = 1")
     conn.execute("UPDATE uses SET idle = 1 WHERE uses = 0")
-    return Pruned(tuple(ids), None, wait)
+    return Pruned(tuple(ids), None, wait, objects)
 
 
 def _delete(
@@ -319,11 +328,26 @@ def _delete(
     ids: list[bytes],
     keys: list[tuple[int, bytes, str, bytes]],
     hashes: Iterable[tuple[bytes, int]],
-) -> None:
+) -> tuple[tuple[str, str], ...]:
+    """Delete invocations with all that is theirs; the objects that nothing has any more."""
     pairs = [(n, id) for id in ids]
     conn.executemany("DELETE FROM invocations WHERE n = ? AND id = ?", pairs)
     conn.executemany("DELETE FROM blobs WHERE n = ? AND id = ?", pairs)
-    conn.executemany("DELETE FROM chunks WHERE n = ? AND owner = ?", pairs)
+    owners = pairs + [(n, log_of(id)) for id in ids]
+    conn.executemany("DELETE FROM chunks WHERE n = ? AND owner = ?", owners)
     conn.executemany("DELETE FROM keys WHERE n = ? AND queue = ? AND key = ? AND id = ?", keys)
     conn.executemany("UPDATE uses SET uses = uses - ?2 WHERE hash = ?1", hashes)
     conn.execute("UPDATE namespaces SET pruned = max(coalesce(pruned, x''), ?) WHERE n = ?", (ids[-1], n))
+    return _unwanted(conn, pairs)
+
+
+def _unwanted(conn: Connection, pairs: list[tuple[int, bytes]]) -> tuple[tuple[str, str], ...]:
+    found: dict[tuple[int, str], str] = {}
+    for n, id in pairs:
+        for name, place in conn.execute("SELECT name, place FROM objects WHERE n = ? AND id = ?", (n, id)):
+            found[n, name] = place
+    if not found:
+        return ()
+    conn.executemany("DELETE FROM objects WHERE n = ? AND id = ?", pairs)
+    wanted = "SELECT 1 FROM objects WHERE n = ? AND name = ? LIMIT 1"
+    return tuple((place, key[1]) for key, place in found.items() if not conn.execute(wanted, key).fetchone())

@@ -31,6 +31,7 @@ from lakeshore.core.ports import Store
 from lakeshore.core.rows import Call, Function, GetInvocation, InvocationRow, Options
 from lakeshore.core.values import pack, pack_call, pack_frames, unpack, unpack_frames
 from lakeshore.core.worker import Unresolved, Worker
+from lakeshore.runners.lines import Notebook
 
 from .faults import FaultyLink, FaultyStore, faulty_pair
 
@@ -237,7 +238,7 @@ class HandClient:
         req = self.client.number()
         self.answers[req] = []
         message = kind(req, *fields, **named)
-        if kind in (m.Follow, m.FollowTopic):
+        if kind in (m.Follow, m.FollowLogs, m.FollowTopic):
             self.client.open(message, self.answers[req].append)
         else:
             self.client.ask(message, self.answers[req].append)
@@ -404,6 +405,9 @@ class HandWorker:
             dismissed=self.dismissed.append,
         )
         self.worker.runner = self
+        self.worker.notes = Notebook(
+            self.worker.scribe, lambda call: plane.clock.later(0.0, call), lambda: plane.clock.wall
+        )
         self.acks: dict[bytes, int] = {}
         self._listen()
         self.worker.register()
@@ -473,6 +477,17 @@ class HandWorker:
         job = self.jobs[id]
         data = pack_frames([self.plane.clock.wall] * len(values), list(values))
         self.worker.frames(job, len(values), data)
+
+    def say(self, id: bytes, *texts: str) -> None:
+        """The body logs lines."""
+        running = self.jobs[id].running
+        for text in texts:
+            running.notes.line(running, "log", "info", text)
+
+    def come(self, id: bytes, done: float, total: float | None = None) -> None:
+        """The body says how far it is."""
+        running = self.jobs[id].running
+        running.notes.progress(running, done, total, "")
 
     # the runner's part
 

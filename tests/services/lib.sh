@@ -64,7 +64,7 @@ halt() {
     local pid left
     if alive; then
         read -r pid _ <"$FOLDER/pid"
-        kill "$pid"
+        kill "-${SIGNAL:-TERM}" "$pid"
         for ((left = 200; left > 0; left--)); do
             alive || break
             sleep 0.05

@@ -19,6 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import msgpack
 from msgspec.msgpack import Ext
 
+from .references import read_away
+
 class_of: Callable[[object], Any] = type  # for values of any type: a checker need not narrow them
 ATOMS = frozenset({type(None), bool, int, float, str, bytes})  # what msgpack has types for
 LOW, HIGH = -(1 << 63), 1 << 64  # what msgpack's own ints can hold: LOW <= n < HIGH
@@ -57,6 +59,7 @@ MARKS = {mark.code: mark for mark in (*_ALL, ARRAY, SCALAR, TEXT_SCALAR, TENSOR,
 
 _INT, _STR, _BYTEARRAY, _COMPLEX, _DECIMAL, _UUID, _PATH = range(32, 39)
 _DATETIME, _DATE, _TIME, _TIMEDELTA = range(39, 43)
+AWAY = 43  # a value that is elsewhere: `core.away`
 
 _encode = msgpack.Encoder().encode
 _decode = msgpack.Decoder().decode
@@ -198,6 +201,7 @@ _READERS: dict[int, Callable[[bytes], object]] = {
     _DATE: lambda data: date.fromordinal(int.from_bytes(data, "big")),
     _TIME: _read_time,
     _TIMEDELTA: lambda data: timedelta(*_triple.unpack(data)),
+    AWAY: read_away,
 }
 
 

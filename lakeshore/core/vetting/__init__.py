@@ -46,7 +46,7 @@ HEADS_ALONE: frozenset[type] = frozenset(
     {
         *(m.Accepted, m.Refusal, m.SubmittedMany, m.Blocked, m.Turn, m.Outcome, m.Answer, m.Described),
         *(m.Chunk, m.StreamEnd, m.StreamGap),
-        *(m.Grant, m.Stop, m.Reclaim, m.EndedAck, m.FramesAck, m.Quiet),
+        *(m.Grant, m.Stop, m.Reclaim, m.EndedAck, m.FramesAck, m.Cleared, m.LoggedAck, m.Quiet),
         *(m.Registered, m.PleaseDrain, m.Dismiss, m.Anew, m.Serving, m.Beaten, m.Welcome, m.Sorry),
         *(m.ExecOutput, m.ExecEnd, m.Execute, m.Refill, m.Terminate),
     }

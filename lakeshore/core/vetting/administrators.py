@@ -11,6 +11,7 @@ from lakeshore.core import messages as m
 from lakeshore.core.roles import ROLES
 from lakeshore.core.settings import check_patch, declare, settings_of
 from lakeshore.core.states import QueueMove, QueueState, State
+from lakeshore.core.storages import check_storage
 
 from . import values as v
 
@@ -109,6 +110,17 @@ def _add_provider(message: m.AddProvider, limit: int) -> str:
     )
 
 
+def _show_storage(message: m.ShowStorage, limit: int) -> str:
+    return v.whole("req", message.req) or ("" if not message.queue else v.queue(message.queue))
+
+
+def _set_storage(message: m.SetStorage, limit: int) -> str:
+    wrong = _req(message, limit)
+    if wrong or message.storage is None:
+        return wrong
+    return v.text("storage", message.storage, v.TEXT, 1) or _checked(lambda: check_storage(message.storage))
+
+
 def _patch_provider(message: m.PatchProvider, limit: int) -> str:
     return _named(message, limit) or v.plain("changes", message.changes)
 
@@ -139,4 +151,6 @@ CHECKS: dict[type, Callable[[Any, int], str]] = {
     m.ShowProvider: _named,
     m.PatchProvider: _patch_provider,
     m.RemoveProvider: _named,
+    m.ShowStorage: _show_storage,
+    m.SetStorage: _set_storage,
 }

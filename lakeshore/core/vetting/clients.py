@@ -15,6 +15,7 @@ from lakeshore.core.rows import Call, FunctionRow, Options
 from . import values as v
 
 KINDS = ("sync", "generator", "async", "async_generator")  # of bodies
+RUNNERS = ("", "inline", "process")
 
 _HASH = 16  # bytes, of a pickled body's BLAKE2b
 _ITEMS = 1000  # of one `SubmitMany`
@@ -39,6 +40,8 @@ def _options(options: Options) -> str:
         return f"the names of a function take more than {4 * v.NAME} characters"
     if options.kind not in KINDS:
         return v.one_of("kind", options.kind, KINDS)
+    if options.runner not in RUNNERS:
+        return v.one_of("runner", options.runner, RUNNERS)
     if not 0 <= options.retries < v.LARGEST:
         return v.whole("retries", options.retries)
     if len(_sound) >= _KNOWN:
@@ -113,7 +116,7 @@ def _retry(message: m.Retry, limit: int) -> str:
     return _wait(message, limit) or v.an_id("new_id", message.new_id)
 
 
-def _room(message: m.Follow | m.FollowTopic) -> str:
+def _room(message: m.Follow | m.FollowLogs | m.FollowTopic) -> str:
     return (
         v.whole("req", message.req)
         or v.whole("since", message.since, -1)
@@ -122,7 +125,7 @@ def _room(message: m.Follow | m.FollowTopic) -> str:
     )
 
 
-def _follow(message: m.Follow, limit: int) -> str:
+def _follow(message: m.Follow | m.FollowLogs, limit: int) -> str:
     return v.an_id("id", message.id) or _room(message)
 
 
@@ -169,6 +172,7 @@ CHECKS: dict[type, Callable[[Any, int], str]] = {
     m.Kill: _wait,
     m.Retry: _retry,
     m.Follow: _follow,
+    m.FollowLogs: _follow,
     m.FollowTopic: _follow_topic,
     m.Credit: _credit,
     m.Drop: _drop,

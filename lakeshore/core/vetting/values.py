@@ -11,7 +11,7 @@ from lakeshore.core.settings import check_name
 LARGEST = 1 << 63  # whole numbers that can be stored are below it
 HUGE = 1.7976931348623157e308
 ID = 16  # bytes
-NAME, LABEL, TEXT = 1000, 200, 1 << 16  # characters
+NAME, LABEL, PROGRESS, TEXT = 1000, 200, 300, 1 << 16  # characters
 
 _LONGEST = 1e11  # seconds: three thousand years
 _LABELS = 1000

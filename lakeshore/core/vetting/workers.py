@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeshore.core import messages as m
+from lakeshore.core.logbook import is_time, unsound
 from lakeshore.core.rows import Failure
 
 from . import values as v
@@ -17,6 +18,8 @@ MOST_SLOTS = 1_000_000
 _QUEUES = 10_000  # that a worker may name
 _FAILURE, _FAILURES, _NESTING = 2 << 20, 256, 32  # characters of an error; errors in it; how deep
 _REASON = 1 << 20  # characters
+_REFERENCE = 8192  # bytes of a reference to a large value
+_LINES = 1 << 20  # bytes of log lines in one message
 _CHUNK = 1 << 20  # bytes that frames may take beside one value of the largest size
 
 
@@ -56,13 +59,41 @@ def _attempt(message: Any, limit: int) -> str:
     return v.an_id("id", message.id) or v.whole("attempt", message.attempt)
 
 
+def _began(message: m.Began, limit: int) -> str:
+    return _attempt(message, limit) or v.whole("pid", message.pid)
+
+
 def _frames(message: m.Frames, limit: int) -> str:
     size = len(message.data)
     if size > limit + _CHUNK:
         return f"data takes {size} bytes, above the payload limit of {limit}"
     if not 1 <= message.count <= size:
         return f"count is {message.count}, of {size} bytes: send 1 or more frames, each of some bytes"
+    if len(message.away) > message.count or any(len(each) > _REFERENCE for each in message.away):
+        return "away has more references, or longer ones, than there can be"
     return _attempt(message, limit) or v.whole("index", message.index)
+
+
+def _logged(message: m.Logged, limit: int) -> str:
+    size = len(message.data)
+    if not 1 <= message.count <= size:
+        return f"count is {message.count}, of {size} bytes: send 1 or more lines, each of some bytes"
+    return (
+        v.size("data", message.data, _LINES)
+        or _attempt(message, limit)
+        or v.whole("index", message.index, 0, v.LARGEST - 1 - message.count)
+        or unsound(message.count, message.data)
+    )
+
+
+def _progressed(message: m.Progressed, limit: int) -> str:
+    progress = message.progress
+    done, total = progress.done, progress.total
+    if not 0 <= done <= v.HUGE or not (total is None or 0 <= total <= v.HUGE):
+        return f"progress is {done} of {total}: send finite numbers of 0 or more"
+    if not is_time(progress.at):
+        return f"at is {progress.at}: send seconds since 1970, before the year 10000"
+    return _attempt(message, limit) or v.text("text", progress.text, v.PROGRESS)
 
 
 def _ended(message: m.Ended, limit: int) -> str:
@@ -133,8 +164,11 @@ def _knock(message: m.Knock, limit: int) -> str:
 CHECKS: dict[type, Callable[[Any, int], str]] = {
     m.Knock: _knock,
     m.Hello: _hello,
-    m.Began: _attempt,
+    m.Began: _began,
+    m.Publish: _attempt,
     m.Frames: _frames,
+    m.Logged: _logged,
+    m.Progressed: _progressed,
     m.Ended: _ended,
     m.GaveBack: _gave_back,
     m.Kept: _attempt,

@@ -20,8 +20,10 @@ from lakeshore.core.about import installed
 from lakeshore.core.backend import Backend, current_backend
 from lakeshore.core.errors import InternalError, LakeshoreError, PlaneFailed
 from lakeshore.sdk.aio import AsyncDispatch
+from lakeshore.sdk.choices import Runner
 from lakeshore.sdk.logs import to_stderr
-from lakeshore.sdk.worker_options import Hooks, WorkerOptions
+from lakeshore.sdk.processes.options import Processes
+from lakeshore.sdk.worker_options import WorkerOptions, load_hooks
 from lakeshore.sdk.working import Working
 
 from .minded import DRAIN, DRAINED, END, FAILED, REMOVED
@@ -118,7 +120,7 @@ def worker_options(options: DaemonOptions) -> WorkerOptions:
         False,
         False,
         options.slots,
-        "inline",
+        _runner(options),
         options.name,
         options.labels,
         options.allow_pickle,
@@ -126,28 +128,20 @@ def worker_options(options: DaemonOptions) -> WorkerOptions:
         options.strict_source,
         None,
         options.grace,
-        _hooks(options.hooks),
+        load_hooks(options.hooks),
+        options.capture,
     )
+    made.hooks_name, made.log_format = options.hooks, options.log_format
     made.beats, made.daemon, made.packages = False, True, installed(*_PACKAGES)
     return made
 
 
-def _hooks(name: str) -> Hooks | None:
-    if not name:
-        return None
-    module, _, attribute = name.partition(":")
-    try:
-        loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
-            raise  # it is what the module itself imports
-        raise ValueError(f"--hooks {name}: there is no module {error.name} to import here") from None
-    if not hasattr(loaded, attribute):
-        raise ValueError(f"--hooks {name}: {module} has no {attribute}")
-    found = getattr(loaded, attribute)
-    if not isinstance(found, Hooks):
-        raise TypeError(f"--hooks {name} is {found!r}: name a dls.Hooks(...)")
-    return found
+def _runner(options: DaemonOptions) -> Runner | Processes:
+    if options.runner == "inline":
+        return "inline"
+    return Processes(
+        options.memory, options.recycle_jobs, options.recycle_age, options.recycle_memory, options.gpus
+    )
 
 
 def _die_with_parent() -> None:

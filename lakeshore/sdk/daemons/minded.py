@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+from lakeshore.runners.processes.kernel import memory_kills
 
 from .early import Spawned, spawn
 from .options import Charge, DaemonOptions, send_charge
@@ -26,7 +27,7 @@ class Child:
         self.worker, self._options = worker, options
         self.word = b""
         self.open = True  # it may say more
-        self._kills = _memory_kills()
+        self._kills = memory_kills()
         self._status: int | None = None
         self.control, self.pid = spawned or spawn(f"worker {options.name}", options.backend)
 
@@ -84,20 +85,9 @@ class Child:
         reason = f"killed by signal {-status}"
         with contextlib.suppress(ValueError):
             reason += f" ({signal.Signals(-status).name})"
-        if status == -signal.SIGKILL and _memory_kills() > self._kills:
+        if status == -signal.SIGKILL and memory_kills() > self._kills:
             return f"out of memory: {reason}"
         return reason
-
-
-def _memory_kills() -> int:
-    """How many processes of our control group were killed as its memory ran out; 0 where nobody says."""
-    try:
-        group = next(line for line in Path("/proc/self/cgroup").read_text().split("\n") if line[:3] == "0::")
-        events = Path(f"/sys/fs/cgroup{group[3:]}/memory.events").read_text()
-    except (OSError, StopIteration):
-        return 0
-    counts = dict(line.split() for line in events.splitlines() if line.count(" ") == 1)
-    return int(counts.get("oom_kill", 0))
 
 
 __all__ = ["AGAIN", "DRAIN", "DRAINED", "END", "FAILED", "REMOVED", "Child"]

@@ -37,6 +37,13 @@ class DaemonOptions(Struct, frozen=True):
     hooks: str = ""
     grace: float = 30.0
     log_format: str = "text"
+    capture: bool = True
+    runner: str = "process"
+    memory: int | None = None
+    gpus: int = 0
+    recycle_jobs: int | None = None
+    recycle_age: float | None = None
+    recycle_memory: int | None = None
 
 
 class Inheritance(Struct, frozen=True):

@@ -92,7 +92,10 @@ def _plan(manifest: Manifest, dry_run: bool, told: Told | None) -> Generator[Ste
         rows = yield lambda face: face.providers.list()
         providers = {row.name: row for row in rows}
     known, found = {*providers, *manifest.providers}, {queue.name: queue for queue in queues}
-    plans: list[tuple[str, str, Plan]] = [
+    plans: list[tuple[str, str, Plan]] = []
+    if manifest.storage is not UNSET:
+        plans.append(("storage", "", _storage(manifest.storage, dry_run)))
+    plans += [
         ("provider", name, _provider(name, wanted, providers.get(name), dry_run))
         for name, wanted in manifest.providers.items()
     ]
@@ -117,6 +120,14 @@ def _plan(manifest: Manifest, dry_run: bool, told: Told | None) -> Generator[Ste
 def _failed(item: Any, name: str, error: Exception, before: str = "") -> Change:
     code = f"{error.code} {type(error).__name__}: " if isinstance(error, Refused) else ""
     return Change(item, name, "none", "failed", error=f"{before}{code}{error}")
+
+
+def _storage(wanted: str | None, dry_run: bool) -> Plan:
+    found = yield lambda face: face.run(verbs.own_storage())
+    edits = differences({"storage": found}, {"storage": wanted})
+    if edits and not dry_run:
+        yield lambda face: face.run(verbs.set_storage(wanted))
+    return _change("storage", "", "change", edits, dry_run)
 
 
 def _provider(name: str, wanted: Provider, found: Any, dry_run: bool) -> Plan:

@@ -21,13 +21,13 @@ class Edit(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, rename="camel"):
-    """What a file asks of one queue or provider, and what came of it.
+    """What a file asks of one queue or provider, or of the storage, and what came of it.
 
     `action` is add, change or none; `outcome` is unchanged, planned (a dry run), done or failed, with
     `error` as the reason. A change that failed may have been done in part; applying again goes on.
     """
 
-    item: Literal["provider", "queue"]
+    item: Literal["storage", "provider", "queue"]
     name: str
     action: Literal["add", "change", "none"]
     outcome: Outcome
@@ -35,11 +35,11 @@ class Change(Struct, frozen=True, rename="camel"):
     error: str | None = None
 
     def __str__(self) -> str:
-        head = f"{self.item} {self.name}: "
+        head = f"{self.item} {self.name}: " if self.name else ""  # the edit says what the storage is
         if self.error is not None:
-            return head + self.error
+            return (head or f"{self.item}: ") + self.error
         if self.action == "none":
-            return head + "unchanged"
+            return (head or f"{self.item}: ") + "unchanged"
         planned = self.outcome == "planned"
         if self.action == "add":
             return f"{head}{'would add' if planned else 'added'} ({', '.join(map(_given, self.edits))})"

@@ -13,7 +13,7 @@ from lakeshore.sdk.records import QueueInfo
 
 from .changes import Edit
 
-_PLAIN = ("description", "provider", "retention", "temperature", "seed")
+_PLAIN = ("description", "provider", "retention", "temperature", "seed", "storage")
 
 
 def queue_edits(found: QueueInfo, given: Mapping[str, Any]) -> tuple[tuple[Edit, ...], dict[str, Any]]:

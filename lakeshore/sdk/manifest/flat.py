@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 
 from .shape import Queue
 
-_NAMES = ("kind", "description", "retention", "temperature", "seed")
+_NAMES = ("kind", "description", "retention", "temperature", "seed", "storage")
 
 
 def flat(queue: Queue) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from msgspec.structs import FieldInfo
 from lakeshore.core.naming import check_slug
 from lakeshore.core.settings import check_patch, declare
 from lakeshore.sdk.address import namespace_of
+from lakeshore.storage.urls import check_storage
 
 from .flat import flat
 from .problems import ManifestError, Problem, Where, dotted, nearest, same_word
@@ -24,8 +25,6 @@ from .yamltext import Wrong, read
 S = TypeVar("S", bound=Struct)
 
 _LONGEST = 4 << 20  # bytes
-_STORAGE = ("s3", "gs", "az", "file")
-_UNUSED = "is kept in the file only: this version has no bulk storage"
 _PLACES = {  # what the checks call a setting, and where it is in the file
     "provider": ("providerRef",),
     "template": ("daemonTemplate",),
@@ -83,6 +82,7 @@ class _Reader:
         self.lines = lines
         self.problems: list[Problem] = []
         self.notes: list[str] = []
+        self.folder = ""  # of the file
 
     def wrong(self, where: Where, message: str) -> None:
         """Note a problem, in the line of the nearest part that has one."""
@@ -99,14 +99,13 @@ class _Reader:
         if not isinstance(data, dict):
             self.wrong((), f"expected `queues:` or `providers:` at its beginning, found {short(data)}")
             return Manifest()
-        parts = cast("dict[str, Any]", data)
+        parts, self.folder = cast("dict[str, Any]", data), os.path.dirname(file)
         parts = self.known(parts, Manifest, (), without=("file", "notes"))
         providers = {name: self.provider(name, item) for name, item in self.named(parts, "providers")}
         queues = {name: self.queue(name, item) for name, item in self.named(parts, "queues")}
-        self.storage(parts, ())
         return Manifest(
             namespace=self.namespace(parts),
-            storage=parts.get("storage", UNSET),
+            storage=self.storage(parts, ()),
             providers={name: provider for name, provider in providers.items() if provider is not None},
             queues={name: queue for name, queue in queues.items() if queue is not None},
             file=file,
@@ -200,12 +199,12 @@ class _Reader:
         found = self.convert(data, Queue, where)
         if found is None:
             return None
+        if found.storage is not UNSET:
+            found = msgspec.structs.replace(found, storage=self.storage(data, where))
         if len(self.problems) == before:  # what is left of one that is wrong may well not fit together
             self.settings(found, where)
         if found.daemon_template:
             self.template(found.daemon_template, (*where, "daemonTemplate"))
-        if found.storage is not UNSET:
-            self.storage(data, where)
         return found
 
     def template(self, data: dict[str, Any], where: Where) -> None:
@@ -233,20 +232,19 @@ class _Reader:
             if given.pop(name, None) is None:
                 return
 
-    def storage(self, data: dict[str, Any], where: Where) -> None:
-        """Where bulk data is: a folder, or the URL of an object store."""
-        storage, here = data.get("storage"), (*where, "storage")
-        if storage is None:
-            return
+    def storage(self, data: dict[str, Any], where: Where) -> Any:
+        """Where bulk data is: a folder, relative to that of the file, or the URL of an object store."""
+        storage, here = data.get("storage", UNSET), (*where, "storage")
+        if storage is UNSET or storage is None:
+            return storage
         if not isinstance(storage, str) or not storage:
             self.wrong(here, f"expected a folder or a URL such as s3://bucket/prefix, found {short(storage)}")
-            return
-        scheme, sign, rest = storage.partition("://")
-        if sign and (scheme not in _STORAGE or not rest):
-            kinds = ", ".join(f"{name}://" for name in _STORAGE)
-            self.wrong(here, f"{storage!r} is no storage: write a folder, or one of {kinds} and a bucket")
-            return
-        self.notes.append(f"{dotted(here)} {_UNUSED}")
+            return UNSET
+        try:
+            return check_storage(storage, self.folder)
+        except ValueError as error:
+            self.wrong(here, str(error))
+            return UNSET
 
     def storable(self, value: Any, where: Where) -> None:
         """Whether a store can keep it."""

@@ -4,6 +4,7 @@ Needs pytest, and the plugin that comes with anyio.
 """
 
 from .link import LinkConformance
+from .storage import StorageConformance
 from .store import StoreConformance
 
-__all__ = ["LinkConformance", "StoreConformance"]
+__all__ = ["LinkConformance", "StorageConformance", "StoreConformance"]

@@ -52,6 +52,7 @@ from lakeshore.core.rows import (
     LoadLive,
     MetaRow,
     Missing,
+    ObjectRow,
     Options,
     ProviderRow,
     Prune,
@@ -61,7 +62,9 @@ from lakeshore.core.rows import (
     TokenRow,
     TopicRow,
     Trim,
+    WantedObjects,
     WorkerRow,
+    log_of,
 )
 from lakeshore.core.states import State
 
@@ -443,6 +446,38 @@ class StoreConformance:
         assert await read(store, ListEvents(NS, Q)) == [event(10.0)]
         assert await read(store, ListEvents(OTHER, Q)) == [event(1.0, OTHER)]
 
+    async def test_an_object_is_wanted_until_the_last_that_has_it_is_pruned(self, store: Store) -> None:
+        rows = [
+            invocation(1, State.SUCCEEDED, ended_at=1.0),
+            invocation(2, State.SUCCEEDED, ended_at=2.0),
+            invocation(3, State.RUNNING, worker=W),
+        ]
+        objects = [
+            ObjectRow(NS, id_of(1), "s3://b", "one"),
+            ObjectRow(NS, id_of(1), "s3://b", "shared"),
+            ObjectRow(NS, id_of(1), "s3://b", "shared"),  # said twice
+            ObjectRow(NS, id_of(2), "s3://b", "shared"),
+            ObjectRow(NS, id_of(3), "s3://c", "kept"),
+            ObjectRow(OTHER, id_of(1), "s3://b", "one"),
+        ]
+        await commit(store, batch_of(*rows, *objects))
+        names = WantedObjects(NS, ("one", "shared", "kept", "never"))
+        assert await read(store, names) == {"one", "shared", "kept"}
+        (first,) = (await commit(store, batch_of(Prune(NS, b"", 1.5)))).pruned
+        assert (first.ids, first.objects) == ((id_of(1),), (("s3://b", "one"),))
+        assert await read(store, names) == {"shared", "kept"}
+        (second,) = (await commit(store, batch_of(Prune(NS, b"", 99.0)))).pruned
+        assert second.objects == (("s3://b", "shared"),)
+        assert await read(store, names) == {"kept"}
+        assert await read(store, WantedObjects(OTHER, ("one",))) == {"one"}
+        assert await read(store, WantedObjects("nowhere", ("one",))) == frozenset()
+
+    async def test_objects_of_an_id_that_was_taken_are_not_kept(self, store: Store) -> None:
+        await commit(store, batch_of(invocation(1)))
+        again = batch_of(invocation(1), ObjectRow(NS, id_of(1), "s3://b", "one"))
+        assert (await commit(store, again)).lost
+        assert await read(store, WantedObjects(NS, ("one",))) == frozenset()
+
     async def test_workers_are_read_by_their_ids(self, store: Store) -> None:
         workers = [WorkerRow(NS, W, {"name": "a"}), WorkerRow(NS, W2, {"name": "b"}, ended_at=1.0)]
         await commit(store, batch_of(*workers, WorkerRow(OTHER, id_of(5), {})))
@@ -500,11 +535,12 @@ class StoreConformance:
             invocation(2, namespace=OTHER),
         ]
         keys = [KeyRow(NS, Q, "k", id_of(1), b"digest"), KeyRow(NS, Q2, "taken", id_of(2), b"other")]
-        await commit(store, batch_of(*rows, *keys, chunk(4, 6, 2, attempt=2), chunk(4, 3, 3)))
+        log = replace(chunk(4, 2, 5, attempt=1), owner=log_of(id_of(4)))
+        await commit(store, batch_of(*rows, *keys, chunk(4, 6, 2, attempt=2), chunk(4, 3, 3), log))
         wanted = [
             LiveRow(rows[0], digest=b"digest"),
             LiveRow(rows[2]),
-            LiveRow(rows[3], 3, 8, 2),
+            LiveRow(rows[3], 3, 8, 2, log=(2, 7, 1)),
             LiveRow(rows[4]),
         ]
         assert await read(store, LoadLive()) == wanted
@@ -531,7 +567,8 @@ class StoreConformance:
         ]
         keys = [KeyRow(NS, Q, "gone", id_of(1), b""), KeyRow(NS, Q, "kept", id_of(3), b"")]
         blobs = [BlobRow(NS, id_of(n), Q, part, b"b") for n in (1, 2) for part in ("args", "result")]
-        await commit(store, batch_of(*rows, *keys, *blobs, chunk(1, 0), chunk(2, 0)))
+        logs = [replace(chunk(n, 0), owner=log_of(id_of(n))) for n in (1, 2)]
+        await commit(store, batch_of(*rows, *keys, *blobs, chunk(1, 0), chunk(2, 0), *logs))
         pruned = (await commit(store, batch_of(Prune(NS, b"", 20.0, {Q2: 30.0})))).pruned
         assert [(p.ids, p.cursor) for p in pruned] == [((id_of(1), id_of(4), id_of(5)), None)]
         assert numbers(await read(store, ListInvocations(NS))) == [3, 2]
@@ -546,8 +583,9 @@ class StoreConformance:
         for part in ("args", "result"):
             assert await read(store, GetBlob(NS, id_of(1), part)) is None
             assert await read(store, GetBlob(NS, id_of(2), part)) == b"b"
-        assert await read(store, GetExtent(NS, id_of(1))) == (0, 0, 0)
-        assert await read(store, GetExtent(NS, id_of(2))) == (0, 1, 1)
+        for gone, kept in ((id_of(1), id_of(2)), (log_of(id_of(1)), log_of(id_of(2)))):
+            assert await read(store, GetExtent(NS, gone)) == (0, 0, 0)
+            assert await read(store, GetExtent(NS, kept)) == (0, 1, 1)
 
     async def test_prune_says_how_long_nothing_else_is_due(self, store: Store) -> None:
         rows = [
