@@ -68,7 +68,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("fn", "kind"), KINDS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("fn", "kind"), KINDS)
 def test_the_kind_is_decided_once_at_decoration(fn: Any, kind: str) -> None:
     assert dls.udf(fn).kind == kind
 
