@@ -1,6 +1,5 @@
 """Every async test runs on both event loops."""
 
-import gc
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,14 +10,6 @@ import pytest
 
 from lakeshore import Dispatch
 from lakeshore.testing import virtual_backend
-
-
-@pytest.fixture(autouse=True, scope="module")
-def settled_heap() -> Iterator[None]:
-    """What earlier modules have left in memory is not looked at again by every collection of later ones."""
-    yield
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

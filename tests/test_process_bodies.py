@@ -151,7 +151,7 @@ def test_a_kill_stops_what_listens_and_keeps_its_process(q: dls.Dispatch) -> Non
         q.kill(inv, running=True)
 
 
-@pytest.mark.parametrize("how", ["thread", "stdout", "closed", "sys.stdout", "child"])
+@pytest.mark.parametrize("how", ["thread", "stdout", "closed", "sys.stdout"])
 def test_a_process_in_which_a_body_has_left_something_has_no_other_job(q: dls.Dispatch, how: str) -> None:
     once(q)
     inv = q.submit(jobs.leaves_behind, how)
