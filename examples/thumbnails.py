@@ -70,12 +70,12 @@ def contact_sheet(keys: list[str]) -> str:
     return "sheet.jpg"
 
 
-def chain(q: dls.Dispatch, images: str | None, count: int, seed: int) -> str:
+def chain(q: dls.Dispatch, images: str | None, count: int, seed: int, storage: str) -> str:
     """Submit the three steps, each when it knows the keys of the one before; the key of the sheet."""
     if images is None:
-        first = draw.submit(count, seed, _key=f"draw {count} {seed}")
+        first = draw.submit(count, seed, _key=f"draw {count} {seed} into {storage}")
     else:
-        first = collect.submit(images, _key=f"collect {images}")
+        first = collect.submit(images, _key=f"collect {images} into {storage}")
     keys: list[str] = list(q.stream(first).values())
     small: list[str] = []
     for inv in thumbnail.submit_many({"key": key, "_key": f"{first} {key}"} for key in keys):
@@ -102,7 +102,7 @@ def main() -> None:
         worker = threading.Thread(target=lambda: ran.append(dls.run_worker(q, slots=2, stop=stop)))
         worker.start()
         try:
-            sheet = chain(q, images, options.count, options.seed)
+            sheet = chain(q, images, options.count, options.seed, str(storage))
         finally:
             stop.set()
             worker.join()
