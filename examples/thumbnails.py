@@ -94,6 +94,10 @@ def main() -> None:
         "--storage", help="a folder or s3://bucket/prefix; else files/ in the folder of the plane"
     )
     options = parser.parse_args()
+    if options.count < 1:
+        parser.error("--count: draw 1 image or more")
+    if options.images is not None and not Path(options.images).expanduser().is_dir():
+        parser.error(f"--images {options.images}: there is no such folder")
     options.work.mkdir(parents=True, exist_ok=True)
     images = None if options.images is None else str(Path(options.images).expanduser().resolve())
 

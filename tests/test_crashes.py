@@ -16,7 +16,7 @@ import pytest
 from programs.crashes import Rounds, Zygote
 from programs.ledger import Ledger
 
-ROUNDS = 30  # with each `sync`, so 60 on each loop
+ROUNDS = 50  # with each `sync`, so 100 on each loop
 SEED = 1
 
 

@@ -354,7 +354,8 @@ class KeysNotReturned(LakeshoreError):
         more = f" and {len(self.keys) - 5} more" if len(self.keys) > 5 else ""
         return (
             f"written and not returned: {names}{more}. Return or yield every key that run.write was given "
-            "(in a str, list, tuple or dict), so that whoever reads the result finds the file"
+            "(the key, not the path; in a str, list, tuple or dict), so that whoever reads the result finds "
+            "the file"
         )
 
 
