@@ -118,11 +118,11 @@ def test_processes_that_do_not_load_are_not_started_in_a_hurry(
     started: list[int] = []
     spawn = pool.spawn
 
-    def started_wrong(title: str, environ: Any, **options: Any) -> Spawned:
+    def started_wrong(title: str, environ: Any, program: str, **options: Any) -> Spawned:
         started.append(1)
         if len(started) <= 4:
-            return spawn(title, {**environ, "PYTHONHOME": "/nowhere"}, **options)
-        return spawn(title, environ, **options)
+            return spawn(title, {**environ, "PYTHONHOME": "/nowhere"}, program, **options)
+        return spawn(title, environ, program, **options)
 
     monkeypatch.setattr(pool, "spawn", started_wrong)
     monkeypatch.setattr(pool, "_FIRST", 0.001)
@@ -176,7 +176,7 @@ def test_a_process_that_can_not_be_had_leaves_nothing_open(
     before = descriptors()
     monkeypatch.setattr(os, name, refusing)
     with pytest.raises(OSError, match="Too many"):
-        spawning.spawn("test", {}, capture=True)
+        spawning.spawn("test", {}, "nothing", capture=True)
     assert descriptors() == before
 
 

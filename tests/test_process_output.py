@@ -18,8 +18,8 @@ from planes import PATIENCE
 
 from lakeshore.core.logbook import SILENCE
 from lakeshore.core.running import CURRENT
-from lakeshore.runners.descriptors import PipeReader, _Piped
 from lakeshore.runners.processes import outlets
+from lakeshore.runners.processes.descriptors import PipeReader, _Piped
 from lakeshore.runners.processes.limits import Limits
 from lakeshore.runners.processes.pool import Pool
 
@@ -171,7 +171,7 @@ def test_a_thread_of_a_body_that_is_over_prints_around_the_next_one(pipe: tuple[
 
 def test_an_error_that_nobody_catches_is_written(tmp_path: Path) -> None:
     code = (
-        "import os; from lakeshore.runners.descriptors import print_through\n"
+        "import os; from lakeshore.runners.processes.descriptors import print_through\n"
         "print_through({'stdout': os.dup(1), 'stderr': os.dup(2)})\n"
         "raise ValueError('the real one')\n"
     )
@@ -183,7 +183,7 @@ def test_an_error_that_nobody_catches_is_written(tmp_path: Path) -> None:
 async def test_a_pool_ends_once_all_is_shown() -> None:
     seen, shown = os.pipe()
     owner: Any = None
-    pool = Pool(owner, Limits(), owner, lambda why: None)
+    pool = Pool(owner, Limits(), "nothing", owner, lambda why: None)
     pool._tee["stdout"] = outlets.Outlet(shown)
     pool._tee["stdout"].put(b"x" * 500_000)
     found: list[int] = []

@@ -51,6 +51,9 @@ class Dispatch(Face):
         retention: seconds that ended invocations are kept.
         memory_limit: bytes a `:memory:` plane may hold (1 GiB).
         payload_limit: bytes that arguments, a result or a frame may take, packed.
+        storage: where bodies read and write files by key, and where large values go: a folder, or a URL
+            such as "s3://bucket/prefix"; None is the root of each worker. It counts while this process
+            hosts the plane.
 
     Raises: ValueError for a wrong argument; at the first use `StoreLocked`, `StoreCorrupt`,
         `StoreTooNew` or `StoreError` where the file can't be opened.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from anyio import to_thread
 
 from lakeshore.core.backend import Backend, Timed
-from lakeshore.runners.descriptors import PipeReader
+from lakeshore.runners.processes.descriptors import PipeReader
 
 from .kernel import how, resident
 from .limits import Limits
@@ -35,6 +35,7 @@ class Pool:
 
     Args:
         owner: told of what they say, after this.
+        program: the module that they run.
         failing: called where none can be started, with the reason.
     """
 
@@ -42,10 +43,12 @@ class Pool:
         self,
         owner: Owner,
         limits: Limits,
+        program: str,
         backend: Backend,
         failing: Callable[[str], None],
     ) -> None:
         self._owner, self._limits, self._backend = owner, limits, backend
+        self._program = program
         self._charge, self._failing = b"", failing
         self._devices = list(limits.devices)  # that no process has
         self._spare = True  # start one before it is needed
@@ -107,7 +110,7 @@ class Pool:
         if device:
             environ[self._limits.variable] = device
         try:
-            spawned = spawn("body", environ, capture=self._limits.capture)
+            spawned = spawn("body", environ, self._program, capture=self._limits.capture)
             process = Process(spawned, self._charge, self._owner, self._backend, device, self._tee)
         except (OSError, RuntimeError) as error:
             if device:

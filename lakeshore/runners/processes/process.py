@@ -14,7 +14,7 @@ from weakref import WeakSet
 from lakeshore.core.backend import Backend, Timed
 from lakeshore.core.bodies import Job
 from lakeshore.core.messages import Ended, FramesAck, GaveBack, Stop
-from lakeshore.runners.descriptors import PipeReader
+from lakeshore.runners.processes.descriptors import PipeReader
 
 from .outlets import Outlet
 from .spawning import Spawned, signal_group

@@ -47,6 +47,7 @@ class ProcessRunner:
     Args:
         worker: who is told.
         grants: how a child finds functions.
+        program: the module whose `main` a child runs; it hears its charge, and calls `child.work`.
         left: called with a job whose process has died: what it had on its way to a storage is still there.
     """
 
@@ -56,13 +57,14 @@ class ProcessRunner:
         backend: Backend,
         limits: Limits,
         grants: Grants,
+        program: str,
         left: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self._worker, self._backend, self._limits = worker, backend, limits
         self._grants, self._left = grants, left
         self._queue: deque[Job] = deque()
         self._loads: dict[Job, int] = {}  # processes that ended as they loaded its function
-        self._pool = Pool(self, limits, backend, self._failing)
+        self._pool = Pool(self, limits, program, backend, self._failing)
         self._kills, self._kills_at = memory_kills(), backend.now()
         self._watch: Timed | None = None
         self._groups: dict[int, list[int]] = {}

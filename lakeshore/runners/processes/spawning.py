@@ -17,7 +17,7 @@ from .outlets import duplicate
 _FOLDER = str(Path(__file__).parents[3])  # where this package was found
 _CODE = (  # not with the current folder, in which anything may lie
     "import sys; sys.path[:] = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
-    "from lakeshore.sdk.processes.child import main; main()"
+    "__import__('importlib').import_module(sys.argv.pop(1)).main()"
 )
 _SIGNALS = [signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP]  # at their defaults in a child
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10)  # which signal tells of a descriptor; Linux has it
@@ -39,12 +39,13 @@ class Spawned(NamedTuple):
     pipes: dict[str, int]
 
 
-def spawn(title: str, environ: Mapping[str, str], *, capture: bool = False) -> Spawned:
+def spawn(title: str, environ: Mapping[str, str], program: str, *, capture: bool = False) -> Spawned:
     """A child in a session of its own: a terminal's Ctrl-C is its worker's, and one signal reaches all
     that it starts. It reads nothing.
 
     Args:
         title: what a list of processes shows.
+        program: the module whose `main` it runs.
         capture: what it writes to its descriptors is to be read by this process.
 
     Raises: OSError where there can't be another process.
@@ -70,7 +71,7 @@ def spawn(title: str, environ: Mapping[str, str], *, capture: bool = False) -> S
             numbers += [-1, -1]
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-c", _CODE, _FOLDER, *map(str, numbers), title],
+            [sys.executable, "-c", _CODE, _FOLDER, program, *map(str, numbers), title],
             environ,
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *actions],
             setsid=True,

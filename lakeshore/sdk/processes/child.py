@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 
 from lakeshore.runners.capture import capturing
-from lakeshore.runners.descriptors import print_through
 from lakeshore.runners.processes.child import Resolve, work
+from lakeshore.runners.processes.descriptors import print_through
 from lakeshore.runners.processes.spawning import tie
 from lakeshore.runners.processes.wire import Charge, receive_charge
 from lakeshore.sdk.current import Later

@@ -32,6 +32,8 @@ from lakeshore.sdk.worker_options import WorkerOptions
 
 from .options import limits_of
 
+_PROGRAM = "lakeshore.sdk.processes.child"
+
 
 def portable(known: Mapping[str, UDF[..., Any]]) -> Callable[[str], Portable | None]:
     """Functions of this process by their local name, as a child finds them."""
@@ -130,7 +132,9 @@ class Runners(Choice):
     def _make_process(self) -> ProcessRunner:
         options = self._options
         limits = limits_of(options.processes, options.slots, options.cleanup, options.capture)
-        made = self._processes = ProcessRunner(self._worker, self._backend, limits, self._grants, _left)
+        made = self._processes = ProcessRunner(
+            self._worker, self._backend, limits, self._grants, _PROGRAM, _left
+        )
         self._hook = self._hook or self._pickled_hook()
         self._slots.start_soon(self._open, made, limits)
         return made

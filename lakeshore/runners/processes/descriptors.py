@@ -20,9 +20,9 @@ from contextlib import suppress
 
 from lakeshore.core.logbook import SILENCE
 from lakeshore.core.running import CURRENT, Running
+from lakeshore.runners.capture import of_logging
 
-from .capture import of_logging
-from .processes.outlets import Outlet, write_all
+from .outlets import Outlet, write_all
 
 _PIECE = 1 << 16  # bytes read at once, which is what a pipe holds
 
