@@ -20,7 +20,7 @@ def placed() -> tuple[HandPlane, Any, Any, Any]:
 def asked(worker: Any, job: Any) -> list[bool]:
     """What a job that asks is told; asked, but not settled."""
     told: list[bool] = []
-    worker.worker.clear(job, told.append)
+    worker.worker.clearing.ask(job, told.append)
     return told
 
 
@@ -95,7 +95,7 @@ def test_who_asks_while_the_link_is_broken_is_answered_on_the_next_one() -> None
     job = worker.jobs[client.submit()]
     told: list[bool] = []
     worker.cut()
-    worker.worker.clear(job, told.append)
+    worker.worker.clearing.ask(job, told.append)
     plane.settle()
     assert told == []
     worker.relink()
@@ -107,12 +107,12 @@ def test_a_stop_that_comes_before_the_answer_counts() -> None:
     plane, client, worker, job = placed()
     told: list[bool] = []
     client.kill(job.id, running=True)
-    worker.worker.clear(job, told.append)  # both are on their way
+    worker.worker.clearing.ask(job, told.append)  # both are on their way
     plane.settle()
     assert (told, job.publishing) == ([False], False)
     assert job.why == "kill"
     late: list[bool] = []
-    worker.worker._clearing[job.id, job.attempt] = late.append
+    worker.worker.clearing.asked[job.id, job.attempt] = job, late.append
     worker.worker.receive(m.Cleared(job.id, job.attempt))
     assert (late, job.publishing) == ([False], False)
 
@@ -158,10 +158,10 @@ def test_the_head_ends_what_goes_on_after_a_frame() -> None:
 def test_who_ends_waits_for_what_is_being_published() -> None:
     plane, _, worker, job = placed()
     calls: list[str] = []
-    worker.worker.when_published(lambda: calls.append("nothing"))
+    worker.worker.clearing.when_done(lambda: calls.append("nothing"))
     asked(worker, job)
     plane.settle()
-    worker.worker.when_published(lambda: calls.append("published"))
+    worker.worker.clearing.when_done(lambda: calls.append("published"))
     assert calls == ["nothing"]
     worker.finish(job.id, 1)
     assert calls == ["nothing", "published"]

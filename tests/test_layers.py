@@ -30,9 +30,9 @@ CORE = {  # group: the modules (or folders) of lakeshore/core in it
     "pure": "__init__ admission away credit elasticity errors extensions failures framing ids keys logbook"
     " messages naming orders ports providing recent retry roles rows running settings states storages"
     " values vetting",
-    "actors": "actor archive backlog bodies bond client controller crew depot door engine entry guest"
-    " handout head inquiries intake journal kills leases ledger line member notes office opening parents"
-    " peer presence queue reports roster scribe space topics why worker",
+    "actors": "actor archive backlog bodies bond clearing client controller crew depot door engine entry"
+    " guest handout head inquiries intake journal kills leases ledger line member notes office opening"
+    " parents peer presence queue reports roster scribe space topics why worker",
     "plane": "about backend fresh plane reception",
 }
 TOP = {  # group: the modules and folders directly in lakeshore, besides core

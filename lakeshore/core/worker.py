@@ -15,6 +15,7 @@ import msgspec
 from .away import PAIR, away_in
 from .bodies import ON_LOOP, Absent, Body, Job
 from .bond import Bond
+from .clearing import Clearing
 from .failures import describe
 from .ids import text_of
 from .logbook import SILENCE, Notes
@@ -35,7 +36,6 @@ from .messages import (
     Kept,
     LoggedAck,
     PleaseDrain,
-    Publish,
     Quiet,
     Reclaim,
     Registered,
@@ -136,8 +136,7 @@ class Worker:
         self._unacked: dict[tuple[bytes, int], Ended] = {}
         self._names: dict[tuple[bytes, int], str] = {}  # of those that did not succeed, for the log
         self._stale: set[Job] = set()  # bodies of attempts that are another's now, until they have ended
-        self._published: Callable[[], None] | None = None
-        self._clearing: dict[tuple[bytes, int], Callable[[bool], None]] = {}  # who waits to publish
+        self.clearing = Clearing(self)
         self._bond = Bond(self) if hello.leased else None
         self._frames = {} if self._bond is None else self._bond.sent  # that are not stored, by attempt
         self._took = (
@@ -149,7 +148,7 @@ class Worker:
             Grant: self._on_grant,
             EndedAck: self._on_ended_ack,
             FramesAck: self._on_frames_ack,
-            Cleared: self._on_cleared,
+            Cleared: self.clearing.on_cleared,
             LoggedAck: self.scribe.on_ack,
             Stop: self._on_stop,
             Reclaim: self._on_reclaim,
@@ -177,8 +176,7 @@ class Worker:
         self._calm()
         if self._bond is not None:
             self._bond.relinked(link)
-        for id, attempt in self._clearing:
-            self.link.send(Publish(id, attempt))
+        self.clearing.ask_again()
 
     @property
     def lease(self) -> float | None:
@@ -336,33 +334,12 @@ class Worker:
             self.link.send(message)
         job.sending(count, len(data))
 
-    def clear(self, job: Job, told: Callable[[bool], None]) -> None:
-        """Ask whether the files of a job may be published; `told` is called once. One that was asked to
-        stop may not; one that may is not stopped until it has ended, or says that it publishes no more."""
-        if job.done or job.why or self.left:
-            told(False)
-            return
-        self._clearing[job.id, job.attempt] = told
-        self.link.send(Publish(job.id, job.attempt))
-
     def published(self, job: Job) -> None:
         """The files that a frame names are where they belong: the job may be stopped again."""
         if not job.done:
-            job.publishing = False
-            self._look_published()
+            self.clearing.done(job)
             if job.held:
                 self._stop(job, job.held)
-
-    def when_published(self, call: Callable[[], None]) -> None:
-        """Call once no job is publishing: at once, or later."""
-        self._published = call
-        self._look_published()
-
-    def _look_published(self) -> None:
-        call = self._published
-        if call is not None and not any(job.publishing for job in (*self._jobs.values(), *self._stale)):
-            self._published = None
-            call()
 
     def ended(self, job: Job, report: Ended | GaveBack) -> None:
         """The body is over, or was abandoned."""
@@ -370,7 +347,10 @@ class Worker:
             return
         job.done = True
         job.running.over = True
-        self._not_cleared((job.id, job.attempt))
+        if self.clearing.asked:
+            self.clearing.deny((job.id, job.attempt))
+        if job.publishing:
+            self.clearing.done(job)
         if job.timer is not None:
             job.timer.cancel()
         said, job.running.notes = job.running.notes, SILENCE
@@ -390,9 +370,6 @@ class Worker:
                 self._took.discard(job.id)
             self._forget((job.id, job.attempt))
             self.link.send(report)
-        if job.publishing:
-            job.publishing = False
-            self._look_published()
         if self._waiting:
             self._fill()
         if not (self._jobs or self._unacked or self._waiting or self._stale):
@@ -442,29 +419,10 @@ class Worker:
             job.confirmed(message.index)
             self.runner.acked(job)
 
-    def _on_cleared(self, message: Cleared) -> None:
-        told, job = self._clearing.pop((message.id, message.attempt), None), self._jobs.get(message.id)
-        if told is None:
-            return
-        if job is None or job.why:
-            told(False)
-        else:
-            job.publishing = True
-            told(True)
-
-    def denied(self, key: tuple[bytes, int]) -> None:
-        """The files of an attempt are not to be published."""
-        self._not_cleared(key)
-
-    def _not_cleared(self, key: tuple[bytes, int]) -> None:
-        told = self._clearing.pop(key, None)
-        if told is not None:
-            told(False)
-
     def _drop(self, key: tuple[bytes, int]) -> None:
         """An attempt is another's now: nothing of it is told any more, and its body is stopped."""
         self._forget(key)
-        self._not_cleared(key)
+        self.clearing.deny(key)
         self._unacked.pop(key, None)
         self._names.pop(key, None)
         job = self._jobs.get(key[0])
@@ -517,7 +475,7 @@ class Worker:
             return
         job.why = why
         job.running.cancelled = True
-        self._not_cleared((job.id, job.attempt))
+        self.clearing.deny((job.id, job.attempt))
         self.runner.cancel(job)
 
     def _on_registered(self, message: Registered) -> None:
@@ -573,8 +531,7 @@ class Worker:
         self.draining = self.left = True
         self._calm()
         self._waiting.clear()
-        for key in list(self._clearing):
-            self._not_cleared(key)
+        self.clearing.deny_all()
         for job in self._jobs.values():
             if job.timer is not None:
                 job.timer.cancel()

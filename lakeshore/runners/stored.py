@@ -92,7 +92,7 @@ def _cleared(job: Job, shared: Shared) -> bool:
         told.set()
 
     try:
-        shared.backend.post(lambda: shared.worker.clear(job, tell))
+        shared.backend.post(lambda: shared.worker.clearing.ask(job, tell))
     except RuntimeError:  # the loop has ended
         return False
     told.wait()

@@ -157,7 +157,7 @@ class Working:
     async def _let_publish(self, worker: Worker) -> None:
         """Files on their way to their keys get there: in the middle, another attempt might come first."""
         published = self._backend.parker()
-        worker.when_published(lambda: published.set(None))
+        worker.clearing.when_done(lambda: published.set(None))
         with anyio.CancelScope(shield=True) as scope:
             scope.deadline = anyio.current_time() + _GOODBYE
             await published.wait()

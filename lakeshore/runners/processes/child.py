@@ -196,7 +196,7 @@ class Charged:
         elif type(message) is Quit:
             self._finish()
         elif type(message) is Denied:
-            self._worker.denied((message.id, message.attempt))
+            self._worker.clearing.deny((message.id, message.attempt))
         else:
             self._worker.receive(message)
 

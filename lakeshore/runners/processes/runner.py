@@ -170,7 +170,7 @@ class ProcessRunner:
                 if running.notes is not None:
                     running.notes.progress(running, found.done, found.total, found.text)
             case Publish():
-                worker.clear(job, lambda cleared: process.tell(job, _answer(job, cleared)))
+                worker.clearing.ask(job, lambda cleared: process.tell(job, _answer(job, cleared)))
             case Published():
                 worker.published(job)
             case _:
