@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from filing import each_plane, plane_of
 from heads import served
 from planes import PATIENCE
 
@@ -54,16 +55,10 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.fixture(params=["memory on asyncio", "a file on trio"])
+@each_plane
 def q(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dls.Dispatch]:
     """A plane with a storage, in which no message may be large."""
-    if request.param.startswith("memory"):
-        address, backend = ":memory:", "asyncio"
-    else:
-        address, backend = str(tmp_path / "plane.db"), "trio"
-    with dls.Dispatch(
-        address, backend=backend, storage=tmp_path / "store", payload_limit=AWAY_BYTES
-    ) as dispatch:
+    with plane_of(request, tmp_path, storage=tmp_path / "store", payload_limit=AWAY_BYTES) as dispatch:
         yield dispatch
 
 
