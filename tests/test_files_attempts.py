@@ -26,10 +26,11 @@ from filing import events as events
 from filing import q as q
 from filing import store as store
 from planes import PATIENCE, elsewhere
-from stored_jobs import plain
+from stored_jobs import plain, waiting
 
 import lakeshore as dls
 from lakeshore.core.errors import Overtaken
+from lakeshore.core.worker import Worker
 from lakeshore.storage.folder import Folder
 
 
@@ -278,3 +279,33 @@ def test_a_folder_that_was_deleted_is_made_again(q: dls.Dispatch, store: Path) -
     shutil.rmtree(store)
     on_worker(q, plain, ["b"], "b")
     assert found(store) == {"b": "in b"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_worker_that_ends_lets_what_is_being_published_get_there(
+    store: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It would be another attempt's meanwhile, whose files these would overwrite."""
+    begun, go = threading.Event(), threading.Event()
+    publish, drain = Folder.publish, Worker.drain
+
+    def slow(self: Folder, key: str, staged: Path, is_folder: bool) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+        publish(self, key, staged, is_folder)
+
+    def draining(self: Worker) -> None:
+        drain(self)
+        go.set()
+
+    monkeypatch.setattr(Folder, "publish", slow)
+    monkeypatch.setattr(Worker, "drain", draining)
+    async with dls.AsyncDispatch(":memory:") as q:
+        inv = await q.submit(plain if kind == "sync" else waiting, ["a"], "a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(dls.arun_worker, q)
+            await anyio.to_thread.run_sync(begun.wait, PATIENCE)
+            tasks.cancel_scope.cancel()
+        assert await q.result(inv, timeout=PATIENCE) == "a"
+    assert found(store) == {"a": "in a"}

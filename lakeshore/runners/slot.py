@@ -30,7 +30,7 @@ from lakeshore.core.running import CURRENT
 
 from .frames import FrameBuffer, prepared
 from .shared import Shared, stopped, unbegun
-from .stored import aside, complete, discard, fetch, publish, stow, stow_frame
+from .stored import aside, complete, discard, fetch, publish, published, stow, stow_frame
 
 _BREATHE_JOBS = 128  # bodies a slot runs before it lets the loop breathe
 _BREATHE_SECONDS = 0.001  # how long an async generator may go on without a pause
@@ -167,7 +167,7 @@ class Slot:
                 value = await self._complete(job, value)
             report = self._returned(job, value)
             if type(report) is Ended and job.is_large(len(report.result or b"")):
-                report = await aside(self._backend, partial(stow, job, self._shared, report))
+                report = await published(job, self._shared, partial(stow, job, self._shared, report))
         except BaseException as error:
             if self._torn:
                 raise
@@ -203,7 +203,7 @@ class Slot:
                 discard(job)
 
         self._completing = True
-        return await aside(self._backend, work)
+        return await published(job, self._shared, work)
 
     async def _discard(self, job: Job, error: BaseException) -> None:
         """What it has not published goes; whoever was cancelled does not wait for that."""
@@ -270,7 +270,7 @@ class Slot:
                     stowing = partial(stow_frame, job, self._shared, ready)
                     ready, size, away = await aside(self._backend, stowing)
                 if job.running.files is not None:
-                    await aside(self._backend, partial(publish, job, self._shared, value))
+                    await published(job, self._shared, partial(publish, job, self._shared, value))
                 full = buffer.add(at, ready, size, away)
                 number += 1
                 if full or job.full(len(buffer.times), buffer.size):

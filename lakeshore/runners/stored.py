@@ -8,6 +8,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
+import anyio
 from msgspec import Raw, structs
 
 from lakeshore.core.backend import Backend
@@ -17,6 +18,8 @@ from lakeshore.core.messages import Ended, GaveBack
 from lakeshore.core.values import pack_frame, unpack_call
 
 from .shared import Shared
+
+Answer = tuple[bool, Any]  # whether a call has returned, and what; else what it raised
 
 
 def fetch(job: Job, shared: Shared) -> None:
@@ -102,18 +105,45 @@ def _cleared(job: Job, shared: Shared) -> bool:
 async def aside(backend: Backend, call: Callable[[], Any]) -> Any:
     """Run a call on a thread of its own. Where the wait is cancelled it goes on."""
     parker = backend.parker()
+    _on_thread(backend, call, parker.set)
+    return _found(await parker.wait())
 
+
+async def published(job: Job, shared: Shared, call: Callable[[], Any]) -> Any:
+    """As `aside`. A worker that is cancelled while the files of a job move to their keys first lets them
+    get there: they would overwrite those of the next attempt."""
+    first, again = shared.backend.parker(), shared.backend.parker()
+
+    def tell(answer: Answer) -> None:
+        first.set(answer)
+        again.set(answer)
+
+    _on_thread(shared.backend, call, tell)
+    try:
+        return _found(await first.wait())
+    except anyio.get_cancelled_exc_class():
+        if not job.publishing or job.why:
+            raise
+        with anyio.move_on_after(shared.cleanup, shield=True):
+            return _found(await again.wait())
+        raise
+
+
+def _on_thread(backend: Backend, call: Callable[[], Any], tell: Callable[[Answer], None]) -> None:
     def work() -> None:
         try:
             answer = (True, call())
         except BaseException as error:
             answer = (False, error)
         with suppress(RuntimeError):  # the loop has ended
-            backend.post(lambda: parker.set(answer))
+            backend.post(lambda: tell(answer))
 
     run = copy_context().run
     threading.Thread(target=run, args=(work,), name="lakeshore files", daemon=True).start()
-    fine, found = await parker.wait()
+
+
+def _found(answer: Answer) -> Any:
+    fine, found = answer
     if fine:
         return found
     raise found
